@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
-from kernel_lsp.cli.console import err, opened_store, out, say_note, say_notices, say_other_workloads, settings_for
+from kernel_lsp.cli.console import err, opened_store, out, say_note, say_notices, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE, FINDINGS, UNUSABLE
 from kernel_lsp.cli.options import Gpu, Json, Workload
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import CannotJudgeError, RunnerError
 from kernel_lsp.judge.measure.statistics import Decision
 from kernel_lsp.judge.several import CandidateFile, Judged, judge_each, read_entry
-from kernel_lsp.judge.target import Target, make_target
+from kernel_lsp.judge.target import Target, make_targets
 from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.report.machine import verdict_json
 from kernel_lsp.report.terminal import VerdictCard
@@ -38,20 +39,31 @@ def judge(
     The workload of BASELINE says which answers are right. CANDIDATE is called by the `launch` of its own
     CANDIDATE_workload.py beside it, which needs nothing else, or by that of the baseline's workload where it has none
     or --workload names one for all. The baseline is measured once; a candidate that breaks does not stop the others.
+    Where BASELINE has several workloads, each candidate is judged with each of them; its own `launch` stands for that
+    of BASELINE_workload.py.
 
     Ends with 0 when every candidate is right, faster or not; 1 when one is not; 2 when one cannot be used; 3 when this
     machine cannot time one.
     """
     settings = settings_for(baseline, gpu=gpu)
-    target = make_target(baseline, workload=workload, problems=settings.kernelbench.root, folders=settings.workloads)
-    if workload is None:
-        say_other_workloads(target, settings)
-    entries = [read_entry(target, path, own_launch=workload is None) for path in candidates]
-    alone = len(entries) == 1
-    if alone and entries[0].problem is not None:
-        raise entries[0].problem
+    targets = make_targets(baseline, workload=workload, problems=settings.kernelbench.root, folders=settings.workloads)
+    several = len(targets) > 1
+    entries = [
+        [
+            read_entry(target, path, own_launch=workload is None and (target.has_own_workload or not several))
+            for path in candidates
+        ]
+        for target in targets
+    ]
+    alone = len(candidates) == 1 and not several
+    if len(candidates) == 1 and entries[0][0].problem is not None:
+        raise entries[0][0].problem
     with opened_store(settings) as store:
-        judged = asyncio.run(_judge(target, entries, settings, store, quiet=json or alone))
+        judged = [
+            one
+            for target, versions in zip(targets, entries, strict=True)
+            for one in asyncio.run(_judge(target, versions, settings, store, quiet=json or alone, name=several))
+        ]
         if alone and judged[0].verdict is not None:
             verdict = judged[0].verdict
             if json:
@@ -71,9 +83,14 @@ def judge(
 
 
 async def _judge(
-    target: Target, entries: list[CandidateFile], settings: Settings, store: Store, *, quiet: bool
+    target: Target, entries: list[CandidateFile], settings: Settings, store: Store, *, quiet: bool, name: bool
 ) -> list[Judged]:
-    """Return the result of each candidate, in the given order; verdicts are stored, and shown unless `quiet`."""
+    """Return the result of each candidate, in the given order; verdicts are stored, and shown unless `quiet`.
+
+    With `name` the workload's path is printed first.
+    """
+    if name and not quiet:
+        out.print(Text(f"with {target.workload.source.path}", "bold"))
     judged: dict[Path, Judged] = {}
     with err.status("building and measuring the baseline") as status:
 

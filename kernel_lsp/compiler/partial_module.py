@@ -21,10 +21,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeGuard
 
-from kernel_lsp.compiler.triton_uses import dotted
 from kernel_lsp.compiler.unknown import Unknown, UnknownError
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.python import names_read, python_ast
+from kernel_lsp.source.triton_uses import dotted
 from kernel_lsp.workload.execute import blame
 from kernel_lsp.workload.imports import LIBRARIES, show_lines
 

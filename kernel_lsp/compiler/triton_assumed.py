@@ -27,7 +27,6 @@ from kernel_lsp.compiler.pretend import pretend_gpu
 from kernel_lsp.compiler.ptxas import PtxasUsage
 from kernel_lsp.compiler.triton import Recorder, TritonBuild, diagnose, log_of, merged
 from kernel_lsp.compiler.triton_ahead import Usage
-from kernel_lsp.compiler.triton_calls import Launch, launches_in
 from kernel_lsp.compiler.triton_driver import received_by
 from kernel_lsp.compiler.triton_types import (
     ATTEMPTS,
@@ -40,7 +39,6 @@ from kernel_lsp.compiler.triton_types import (
     literal,
     parameters_of,
 )
-from kernel_lsp.compiler.triton_uses import Uses, uses_in
 from kernel_lsp.compiler.unknown import Unknown
 from kernel_lsp.device.device import Device
 from kernel_lsp.errors import WorkloadError
@@ -49,6 +47,8 @@ from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.python import python_ast
 from kernel_lsp.source.text import Lines
+from kernel_lsp.source.triton_calls import Launch, launches_in
+from kernel_lsp.source.triton_uses import Uses, uses_in
 from kernel_lsp.workload.execute import blame
 
 _SECONDS = 75.0  # of a build's deadline; kernels not compiled by then are reported as out of time

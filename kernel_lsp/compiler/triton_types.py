@@ -10,13 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kernel_lsp.compiler.triton_calls import Given
-from kernel_lsp.compiler.triton_uses import Uses
+from kernel_lsp.source.triton_calls import Given
+from kernel_lsp.source.triton_uses import Uses, element_of
 
 _ADDRESS = re.compile(r"(?i)(^|_)ptrs?(_|$)|pointer|_ptr|ptr_?$")
-_MASK = re.compile(r"(?i)mask$|_mask_ptr$")
-_INDEX = re.compile(r"(?i)label|target|(^|_)idx|index|indices|(^|_)ids?($|_ptr)|position|seed|sorted_token|expert")
-_OFFSETS = re.compile(r"(?i)seqlen|cu_|offset|(^|_)lens|lengths|block_table|split_sizes")
 _REAL = re.compile(
     r"(?i)eps|scale|alpha|beta|gamma|theta|slope|momentum|decay|(^|_)lr($|_)|drop|^p$|prob|temp|cap|thresh"
 )
@@ -170,19 +167,10 @@ def _argument(one: Declared, uses: Uses, told: Given | None, attempt: Attempt) -
         return Parameter(name, "desc", uses.descriptors[name], From.GUESS)
     is_array = (told is not None and told.type == "*") or (told is None and bool(_ADDRESS.search(name)))
     if name in uses.pointers or (is_array and name not in uses.whole):
-        return Parameter(name, f"*{_element(name, uses, attempt)}", None, From.GUESS)
+        return Parameter(name, f"*{element_of(name, uses) or attempt.element}", None, From.GUESS)
     real = name not in uses.whole and not _WHOLE.search(name) and (name in uses.real or bool(_REAL.search(name)))
     kind = "fp32" if real else "i32"
     return Parameter(name, kind, _number(kind, name, told), From.GUESS)
-
-
-def _element(name: str, uses: Uses, attempt: Attempt) -> str:
-    """Return the element type behind a pointer."""
-    if _OFFSETS.search(name):
-        return "i32"
-    if name in uses.whole_pointers or _INDEX.search(name):
-        return "i64"
-    return "i1" if _MASK.search(name) else attempt.element
 
 
 def _number(kind: str, name: str, told: Given | None) -> bool | int | float | str | None:

@@ -28,9 +28,10 @@ class CandidateFile:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The result for a candidate's file: a verdict, or why it could not be judged."""
+    """The result for a candidate's file with one workload: a verdict, or why it could not be judged."""
 
     path: Path
+    workload: Path
     verdict: Verdict | None
     problem: KernelLspError | None = None
 
@@ -75,10 +76,11 @@ async def judge_each(
     Raises:
         KernelLspError: the baseline or the workload cannot be used, or workers cannot be started.
     """
+    workload = target.workload.source.path
     waiting: deque[tuple[Path, Candidate]] = deque()
     for entry in entries:
         if entry.candidate is None:
-            on_judged(Judged(entry.path, None, entry.problem))
+            on_judged(Judged(entry.path, workload, None, entry.problem))
         else:
             waiting.append((entry.path, entry.candidate))
     while waiting:
@@ -87,8 +89,8 @@ async def judge_each(
                 path, candidate = waiting.popleft()
                 on_begin(path)
                 try:
-                    on_judged(Judged(path, await session.judge(candidate, on_decision)))
+                    on_judged(Judged(path, workload, await session.judge(candidate, on_decision)))
                 except RUN_ERRORS as error:
                     known = error if isinstance(error, KernelLspError) else RunnerError(str(error), path)
-                    on_judged(Judged(path, None, known))
+                    on_judged(Judged(path, workload, None, known))
                     break

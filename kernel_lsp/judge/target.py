@@ -11,7 +11,7 @@ from kernel_lsp.source.files import find_kernels, language_of, pick_kernel, read
 from kernel_lsp.source.kernel import Kernel, Language
 from kernel_lsp.source.language import source_part
 from kernel_lsp.source.python import is_python
-from kernel_lsp.workload.spec import WorkloadFile, require_workload
+from kernel_lsp.workload.spec import WorkloadFile, find_workloads, require_workload, workload_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,11 @@ class Target:
     kernel: Kernel | None
     workload: WorkloadFile
     launch_text: str | None = None
+
+    @property
+    def has_own_workload(self) -> bool:
+        """Return True if the workload is the one that the kernel file's name leads to, not one of several others."""
+        return self.workload.problem or self.workload.source.path in (self.source.path, workload_path(self.source.path))
 
     @property
     def baseline(self) -> Candidate:
@@ -67,7 +72,25 @@ def make_target(
     problems: Path | None = None,
     folders: Sequence[Path] = (),
 ) -> Target:
-    """Return the target that a command line or an editor names.
+    """Return the target that a command line or an editor names, with one workload; for arguments see `make_targets`.
+
+    Raises:
+        SourceError: the file cannot be read, is of no known language, or does not have the kernel.
+        WorkloadError: there is no workload, it is not one, or there are several and nothing says which one is meant.
+    """
+    language, source, kernels, chosen = _read(path, kernel, texts)
+    return Target(language, source, kernels, chosen, require_workload(source, workload, texts, problems, folders))
+
+
+def make_targets(
+    path: Path,
+    kernel: str | None = None,
+    workload: Path | None = None,
+    texts: Mapping[Path, str] | None = None,
+    problems: Path | None = None,
+    folders: Sequence[Path] = (),
+) -> tuple[Target, ...]:
+    """Return a target for each workload of the kernel file that a command line or an editor names, its own first.
 
     Args:
         path: the kernel file.
@@ -79,8 +102,18 @@ def make_target(
 
     Raises:
         SourceError: the file cannot be read, is of no known language, or does not have the kernel.
-        WorkloadError: there is no workload, or it is not one.
+        WorkloadError: there is no workload, or one of them is none.
     """
+    language, source, kernels, chosen = _read(path, kernel, texts)
+    found = find_workloads(source, workload, texts, problems, folders)
+    every = found or (require_workload(source, workload, texts, problems, folders),)  # which says what to do
+    return tuple(Target(language, source, kernels, chosen, one) for one in every)
+
+
+def _read(
+    path: Path, kernel: str | None, texts: Mapping[Path, str] | None
+) -> tuple[Language, SourceFile, tuple[Kernel, ...], Kernel | None]:
+    """The kernel file: its language, its text, its kernels, and the one of the name."""
     texts = texts or {}
     source = SourceFile(path, texts[path]) if path in texts else read_source(path)
     language = language_of(path, source.text)
@@ -96,7 +129,7 @@ def make_target(
             "`@triton.jit` function in a .py file.",
         )
     chosen = pick_kernel(kernels, kernel) if kernel else None
-    return Target(language, source, kernels, chosen, require_workload(source, workload, texts, problems, folders))
+    return language, source, kernels, chosen
 
 
 def _missing(text: str) -> list[str]:

@@ -18,11 +18,10 @@ from kernel_lsp.lsp.wire import SearchTurn, VerdictEvidence
 from kernel_lsp.refine.lowering import LANGUAGES
 from kernel_lsp.refine.offers import Known, Offer, find_offers
 from kernel_lsp.report.units import percent_text, time_text
-from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import read_source
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.store.store import Store, Turn, VerdictRow
-from kernel_lsp.workload.spec import WorkloadFile, find_workload
+from kernel_lsp.workload.spec import WorkloadFile, find_workloads
 
 _LOOKED_AT = 50  # latest verdicts on a file that are read
 
@@ -37,8 +36,8 @@ class DocumentStatus:
         offers: variants found faster that are for this text as it is, best first.
         older: variants that were found faster than another version of it, best first.
         last: the latest verdict on a version of the text.
-        measured: the time of exactly this text from its last measurement; None without one.
-        measured_by: id of the verdict with that measurement.
+        timings: for each workload with which exactly this text was timed, the last time as text, with the workload's
+            name if there are several, and the id of the verdict with that measurement.
         untimed: True if the settings allow a search without a GPU.
         saved: True if the file on disk has this text.
         voiceless: of a plain module, why no model can be asked for a kernel, by its language where that is so.
@@ -49,11 +48,15 @@ class DocumentStatus:
     offers: tuple[Offer, ...] = ()
     older: tuple[Offer, ...] = ()
     last: VerdictRow | None = None
-    measured: str | None = None
-    measured_by: str | None = None
+    timings: tuple[tuple[str, str], ...] = ()
     untimed: bool = False
     saved: bool = False
     voiceless: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def measured(self) -> str | None:
+        """Return all timings in one line; None without one."""
+        return "; ".join(text for text, _ in self.timings) or None
 
     def offer(self, verdict: str) -> Offer | None:
         """Return the variant, older ones included, with this verdict; None without one."""
@@ -106,19 +109,20 @@ def _known(
     verdicts = [v for v in map(Verdict.model_validate, unsaved) if v.evidence.kernel_path == str(document.path)]
     last = _row(verdicts[-1]) if verdicts else next(iter(store.list_verdicts(str(document.path), limit=1)), None)
     try:
-        workload = find_workload(
+        workloads = find_workloads(
             document.source, texts=texts, problems=settings.kernelbench.root, folders=settings.workloads
         )
     except WorkloadError as error:
         return DocumentStatus(problem=str(error), last=last)
-    if workload is None:
+    if not workloads:
         return DocumentStatus(last=last)
-    baseline = Target(language, document.source, document.kernels, None, workload).baseline
-    found = find_offers(store, baseline, known, verdicts)
+    targets = [Target(language, document.source, document.kernels, None, workload) for workload in workloads]
+    every = {offer.verdict.id: offer for one in targets for offer in find_offers(store, one.baseline, known, verdicts)}
+    found = tuple(every.values())
     fitting = tuple(offer for offer in found if offer.may_fit(document.text))
     older = tuple(o for o in found if o not in fitting and not o.is_applied(document.text))
-    measured, measured_by = _measured(store, baseline)
-    return DocumentStatus(workload, None, fitting, older, last, measured, measured_by)
+    timings = tuple(timing for one in targets if (timing := _measured(store, one, named=len(targets) > 1)))
+    return DocumentStatus(workloads[0], None, fitting, older, last, timings)
 
 
 def _row(verdict: Verdict) -> VerdictRow:
@@ -138,22 +142,24 @@ def _row(verdict: Verdict) -> VerdictRow:
     )
 
 
-def _measured(store: Store, text: Candidate) -> tuple[str | None, str | None]:
-    """Return time and id of the last verdict that timed a text, as baseline or candidate, on its longest case."""
+def _measured(store: Store, target: Target, *, named: bool) -> tuple[str, str] | None:
+    """Return time and id of the last verdict that timed a target's text, as either side, on its longest case."""
+    text, workload = target.baseline, target.workload.source.path
     for row in store.find_verdicts(str(text.kernel.path), text.digest, limit=_LOOKED_AT):
         is_baseline = row.baseline == text.digest
         if row.speedup is None or not (is_baseline or row.candidate == text.digest):
             continue
         document = store.find_verdict(row.id)
-        cases = Verdict.model_validate(document).cases if document is not None else ()
-        if not cases:
+        verdict = Verdict.model_validate(document) if document is not None else None
+        cases = verdict.cases if verdict is not None else ()
+        if verdict is None or not cases or (named and verdict.evidence.workload_path != str(workload)):
             continue
         longest = max(cases, key=lambda case: case.baseline_us)
         time = longest.baseline_us if is_baseline else longest.candidate_us
         share = longest.baseline_roofline_share if is_baseline else longest.roofline_share
         of_roofline = f", {percent_text(share)} of roofline" if share is not None else ""
-        return f"{time_text(time)}{of_roofline} ({longest.case})", row.id
-    return None, None
+        return f"{f'{workload.stem}: ' if named else ''}{time_text(time)}{of_roofline} ({longest.case})", row.id
+    return None
 
 
 def find_voiceless(document: Document, settings: Settings) -> dict[str, str]:

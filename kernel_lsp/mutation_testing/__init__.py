@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from kernel_lsp.check.dependencies import dependencies_of
@@ -16,14 +17,12 @@ from kernel_lsp.device.choice import choose_gpu, target_device
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.judge.session import pool_on
-from kernel_lsp.judge.target import Target
+from kernel_lsp.judge.target import Target, make_targets
 from kernel_lsp.mutation_testing.record import Fate, FileStrength, Mutant, packed, unpacked
 from kernel_lsp.mutation_testing.trial import Rooms, measure_file
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.source.files import find_kernels, language_of
 from kernel_lsp.store.store import Store
-from kernel_lsp.workload.spec import find_workload
 
 __all__ = ["Fate", "FileStrength", "Mutant", "measure_strength"]
 
@@ -41,7 +40,7 @@ async def measure_strength(
     store: Store | None = None,
     workload: Path | None = None,
 ) -> list[FileStrength]:
-    """Return the strength of each file's workload; `on_report` gets each result as it is done.
+    """Return the strength of each workload of each file; `on_report` gets each result as it is done.
 
     Args:
         sources: kernel files.
@@ -61,49 +60,52 @@ async def measure_strength(
     async with pool_on(gpu, settings) as pool:
         pool.preload(Flavour.BUILD, Flavour.EMULATE, *([Flavour.GPU] if gpu else []))
 
-        async def one(source: SourceFile) -> FileStrength:
-            async with files:
-                report = await _measure(source, settings, pool, gpu, rooms, store, workload)
-            on_report(report)
-            return report
+        async def one(source: SourceFile) -> list[FileStrength]:
+            reports: list[FileStrength] = []
+            for target in _targets(source, settings, gpu, workload):
+                async with files:
+                    failed = isinstance(target, FileStrength)
+                    report = target if failed else await _measure(target, settings, pool, gpu, rooms, store)
+                on_report(report)
+                reports.append(report)
+            return reports
 
-        return list(await asyncio.gather(*(one(source) for source in sources)))
+        return [report for reports in await asyncio.gather(*map(one, sources)) for report in reports]
 
 
 def _at_once(gpu: Gpu) -> int:
     return max(1, min(_MOST_ON_A_GPU, gpu.memory_bytes // _MUTANT_BYTES))
 
 
-async def _measure(
-    source: SourceFile,
-    settings: Settings,
-    pool: Pool,
-    gpu: Gpu | None,
-    rooms: Rooms,
-    store: Store | None,
-    workload: Path | None,
-) -> FileStrength:
-    language = language_of(source.path, source.text)
-    assert language is not None, "only kernel files are tested"
-    device = gpu.name if gpu else "emulator"
+def _targets(
+    source: SourceFile, settings: Settings, gpu: Gpu | None, workload: Path | None
+) -> Sequence[Target | FileStrength]:
+    """The file with each of its workloads, or why there are none."""
+    texts = {source.path: source.text}
     try:
-        found = find_workload(source, workload, problems=settings.kernelbench.root, folders=settings.workloads)
-        if found is None:
-            return FileStrength(source.path, device, problem="it has no workload")
+        return make_targets(source.path, None, workload, texts, settings.kernelbench.root, settings.workloads)
+    except KernelLspError as error:
+        return [FileStrength(source.path, _device(gpu), problem=error.message)]
+
+
+async def _measure(
+    target: Target, settings: Settings, pool: Pool, gpu: Gpu | None, rooms: Rooms, store: Store | None
+) -> FileStrength:
+    source, found = target.source, target.workload
+    named = found.source.path
+    try:
         asked = dependencies_of(source, found, settings).key(settings, target_device(gpu, settings.arch), gpu, run=True)
         key = hashlib.sha256(f"strength {asked}".encode()).hexdigest() if asked and store else None
         known = unpacked(store.find_check(key)) if store and key else None
         if known is not None:
-            return _at(known, source.path)
-        target = Target(language, source, find_kernels(source.text, source.path), None, found)
-        report = await measure_file(target, settings, pool, gpu, rooms)
+            return replace(known, path=source.path, workload=named, remembered=True, seconds=0.0)
+        report = replace(await measure_file(target, settings, pool, gpu, rooms), workload=named)
     except KernelLspError as error:
-        return FileStrength(source.path, device, problem=error.message)
+        return FileStrength(source.path, _device(gpu), problem=error.message, workload=named)
     if store and key and not report.problem and not report.of(Fate.UNKNOWN):
         store.save_check(key, packed(report))
     return report
 
 
-def _at(known: FileStrength, path: Path) -> FileStrength:
-    """Return an earlier result, for the file under its current name."""
-    return FileStrength(path, known.device, known.cases, known.mutants, known.advice, remembered=True)
+def _device(gpu: Gpu | None) -> str:
+    return gpu.name if gpu else "emulator"

@@ -51,6 +51,7 @@ class FileStrength:
 
     Attributes:
         path: the kernel file.
+        workload: its workload; None where there is none, or it cannot be used.
         device: what mutants ran on: a GPU's name and `emulator`, or the emulator alone.
         cases: the cases that took part.
         mutants: every planted bug, by line.
@@ -68,6 +69,7 @@ class FileStrength:
     problem: str = ""
     seconds: float = 0.0
     remembered: bool = False
+    workload: Path | None = None
 
     def of(self, fate: Fate) -> tuple[Mutant, ...]:
         """Return the mutants with one result."""

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from kernel_lsp.mutation_testing import Fate, FileStrength, Mutant
 from kernel_lsp.report.units import percent_text, seconds_text
+from kernel_lsp.workload.spec import workload_path
 
 _STYLES = {
     Fate.CAUGHT: "green",
@@ -21,6 +22,8 @@ _STYLES = {
 def strength_view(report: FileStrength, *, every: bool = False) -> RenderableType:
     """The score of one file and the bugs that survived; of `every` bug what became of it."""
     head = Text.assemble((str(report.path), "bold"), "  ")
+    if report.workload is not None and report.workload not in (report.path, workload_path(report.path)):
+        head.append(f"with {report.workload}  ")
     if report.problem:
         return head.append(f"nothing was planted: {report.problem}", "yellow")
     caught, survived = len(report.of(Fate.CAUGHT)), len(report.of(Fate.SURVIVED))
@@ -51,7 +54,9 @@ def strength_summary(reports: Sequence[FileStrength]) -> Text:
     counted = caught + sum(len(report.of(Fate.SURVIVED)) for report in reports)
     if not counted:
         return Text("No bug could be planted.")
-    files = f"{len(reports)} file{'s' if len(reports) != 1 else ''}"
+    count = len({report.path for report in reports})
+    files = f"{count} file{'s' if count != 1 else ''}"
+    files += f" with {len(reports)} workloads" if len(reports) > count else ""
     devices = ", ".join(sorted({report.device for report in reports if report.mutants}))
     line = Text(f"{files}, on {devices}: {caught} of {counted} planted bugs caught, ")
     return line.append(f"{caught / counted:.1%}", "bold")

@@ -24,19 +24,26 @@ def judged_view(judged: Judged, name: str) -> RenderableType:
 
 
 def verdicts_table(every: Sequence[Judged], names: Mapping[str, str]) -> Table:
-    """A line for each candidate, in the order given; `names` are short ids by those of the verdicts."""
+    """A line for each candidate, in the order given; `names` are short ids by those of the verdicts.
+
+    Where there are several workloads, each line names its own.
+    """
+    several = len({judged.workload for judged in every}) > 1
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
     table.add_column("Candidate", overflow="fold")
+    if several:
+        table.add_column("Workload", overflow="fold")
     table.add_column("Verdict", no_wrap=True)
     for title in ("Speedup", "95 % CI", "Evidence"):
         table.add_column(title, justify="right", no_wrap=True)
     for judged in every:
         verdict = judged.verdict
+        named = [Text(str(judged.path)), *([Text(judged.workload.stem)] if several else [])]
         if verdict is None:
-            table.add_row(Text(str(judged.path)), Text(_NOT_JUDGED, "bold red"))
+            table.add_row(*named, Text(_NOT_JUDGED, "bold red"))
             continue
         table.add_row(
-            Text(str(judged.path)),
+            *named,
             Text(verdict.verdict, verdict_style(verdict.verdict)),
             "" if verdict.speedup is None else speedup_text(verdict.speedup),
             "" if verdict.interval is None else interval_text(verdict.interval),
@@ -46,7 +53,7 @@ def verdicts_table(every: Sequence[Judged], names: Mapping[str, str]) -> Table:
 
 
 def verdicts_json(every: Sequence[Judged]) -> str:
-    """One object: in `candidates` each with its `path` and `verdict`, or with the `problem` that it was not judged for.
+    """One object: in `candidates` each with its `path`, `workload` and `verdict`, or the `problem` that prevented one.
 
     A verdict is that which `judge` prints for a single candidate.
     """
@@ -55,6 +62,7 @@ def verdicts_json(every: Sequence[Judged]) -> str:
             "candidates": [
                 {
                     "path": judged.path,
+                    "workload": judged.workload,
                     "verdict": judged.verdict,
                     "problem": None if judged.problem is None else str(judged.problem),
                 }

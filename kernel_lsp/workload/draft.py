@@ -13,7 +13,7 @@ from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, language_of, pick_kernel
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.language import source_part
-from kernel_lsp.workload.language import Argument, Plan, workload_part
+from kernel_lsp.workload.language import Argument, Drafted, Plan, workload_part
 from kernel_lsp.workload.spec import DRAFT
 
 _ROWS = re.compile(r"(?i)^n?_?(rows?|m|batch|b|tokens?|height|h)(_\w+)?$")
@@ -21,22 +21,34 @@ _TOTAL = re.compile(r"(?i)n|size|numel|len|length|count|total|n_?elements?|num_?
 _OF_A_ROW = re.compile(r"(?i)(weight|bias|gamma|beta)s?(_ptr)?")
 _PRODUCT = re.compile(r"(?i)gemm|mat_?mul")
 
+# Words of a kernel's name that do not say what it computes.
+_NEUTRAL = re.compile(
+    r"(?i)(?:(?<=_)|^)(?:kernels?|fwd|forward|triton|cuda|gpu|fused|naive|basic|simple|fast|optimi[sz]ed|online|single|multi"
+    r"|blocks?|tiled?|shared|smem|warps?|shuffle|persistent|vec\d*|vectori[sz]ed|rows?|rowwise|per|inner|pass|\d+pass|impl"
+    r"|func|fn|op|v?\d+|[bf]\d+|bf16|fp\d+|[bf]16x\d+|float\d*|half)(?=_|$)"
+)
+
 # Meaning of well-known names, first match first; {0}, {1} and {2} are the tensors read, {s} the first float.
 _KNOWN = (
-    (r"rms_?norm", "{0} * {0}.pow(2).mean(-1, keepdim=True).add({s}).rsqrt() * {1}", 2),
+    (r"rms_?(layer_?)?norm", "{0} * {0}.pow(2).mean(-1, keepdim=True).add({s}).rsqrt() * {1}", 2),
     (r"layer_?norm", "torch.nn.functional.layer_norm({0}, {0}.shape[-1:], {1}, {2}, {s})", 3),
     (r"log_?softmax", "torch.log_softmax({0}, dim=-1)", 1),
     (r"softmax", "torch.softmax({0}, dim=-1)", 1),
+    (r"log_?sum_?exp", "torch.logsumexp({0}, dim=-1)", 1),
     (r"s?axpy", "{s} * {0} + {1}", 2),
     (r"swiglu|silu_?(and_)?mul", "torch.nn.functional.silu({0}) * {1}", 2),
+    (r"geglu|gelu_?(and_)?mul|geglu_tanh", "torch.nn.functional.gelu({0}) * {1}", 2),
     (r"bias_?gelu", "torch.nn.functional.gelu({0} + {1})", 2),
     (r"gelu", "torch.nn.functional.gelu({0})", 1),
     (r"silu|swish", "torch.nn.functional.silu({0})", 1),
     (r"relu", "torch.relu({0})", 1),
+    (r"relu_?squared?", "torch.relu({0}).square()", 1),
+    (r"(?P<f>exp|log|sqrt|rsqrt|sin|cos|tanh|sigmoid|abs|square)", "torch.{f}({0})", 1),
     (r"transpose", "{0}.t().contiguous()", 1),
-    (_PRODUCT.pattern, "{0} @ {1}", 2),
-    (r"add", "{0} + {1}", 2),
-    (r"mul", "{0} * {1}", 2),
+    (r"s?gemm|mat_?mul|mm", "{0} @ {1}", 2),
+    (r"s?gemv|mv|mat_?vec(_?mul)?", "{0} @ {1}", 2),
+    (r"(vector|vec|elementwise|residual)?_?add", "{0} + {1}", 2),
+    (r"(vector|vec|elementwise)?_?mul", "{0} * {1}", 2),
     (r"copy", "{0}.clone()", 1),
 )
 
@@ -61,40 +73,51 @@ def draft_for(source: SourceFile, name: str | None = None) -> str:
 def draft_workload(source: SourceFile, kernel: Kernel) -> str:
     """Return the text of a workload for a kernel file, drafted for one of its kernels.
 
-    It has all parts of a workload, and is marked as a draft. If a public function of the file calls the kernel, the
-    draft calls that; otherwise it has a launch that is guessed from the kernel's text.
+    It has all parts of a workload, and is marked as a draft. A Triton kernel is called through the file's function that
+    launches it, any other by a launch that is read or guessed from its text. Where the file does not say what is
+    needed, the draft raises an error that names what to write there.
     """
     drafted = workload_part(kernel.language).draft(source, kernel)
-    plan = _plan(kernel.name, drafted.arguments)
-    launch = [*_sizes(plan), *_outputs(plan), *drafted.launch(plan)] if drafted.launch is not None else None
-    return _draft(source, kernel, plan, launch)
+    plan = Plan(tuple(drafted.arguments), ()) if drafted.shaped else _plan(kernel.name, drafted.arguments)
+    launch = [*_outputs(plan), *drafted.launch(plan)]
+    return _draft(source, kernel, plan, drafted, [*_sizes(plan, launch), *launch])
 
 
-def _draft(source: SourceFile, kernel: Kernel, plan: Plan, launch: Sequence[str] | None) -> str:
+def _draft(source: SourceFile, kernel: Kernel, plan: Plan, drafted: Drafted, launch: Sequence[str]) -> str:
     names = ", ".join(a.name for a in plan.given)
     extents = plan.cases
-    small = ", ".join(f"{name}={7 + 6 * i}" for i, name in enumerate(extents))
-    large = ", ".join(f"{name}={_large(plan)}" for name in extents)
+    small = ", ".join(f"{n}={_stepped(7 + 6 * i, drafted.multiples.get(n, 1))}" for i, n in enumerate(extents))
+    large = ", ".join(f"{n}={_stepped(_large(plan), drafted.multiples.get(n, 1))}" for n in extents)
     mutated = "".join(f'"{a.name}", ' for a in plan.arguments if a.mutated).rstrip(" ")
     contract = f"CONTRACT = dict(mutates=({mutated}))\n" if mutated else ""
-    made = [f"{a.name} = {_made(a)}" for a in plan.given if a.is_tensor]
+    made = [_open(a.value) if a.role == "open" else f"{a.name} = {_made(a)}" for a in plan.of("input", "open")]
     back = ", ".join(a.value if a.role == "number" else a.name for a in plan.given)
+    functions = f"\n\n{drafted.functions}\n" if drafted.functions else ""
+    cases = [f"    dict({small}),\n", f"    dict({large}),\n"] if extents else ["    dict(),\n"]
+    guessed = "" if drafted.shaped else ", the launch"
     head = (
-        f"{DRAFT}, made from the signature of {kernel.name}. Read it, mend it, then remove this line.\n"
+        f"{DRAFT}, made from the text of {kernel.name}. Read it, mend it, then remove this line.\n"
         f'"""How {source.path.name} is called and what it must compute.\n\n'
-        "The sizes, the values and the launch are guesses; `reference` says what is right, and every verdict rests on "
-        'it.\n"""\n\nimport torch\n\n'
-        f"CASES = [\n    dict({small}),\n    dict({large}),\n]\n{contract}"
+        f"The sizes{guessed} and the values are guesses; `reference` says what is right, and every verdict rests on "
+        f'it.\n"""\n\nimport torch\n\nCASES = [\n{"".join(cases)}]\n{contract}{functions}'
     )
+    returned = drafted.returned or ", ".join(plan.returned) or next((a.name for a in plan.of("input")), "None")
     parts = [
         head,
         _function(f"inputs({', '.join(extents)})", [*made, f"return {back}"]),
-        _function(f"reference({names})", [_reference(kernel, plan, source)]),
+        _function(f"reference({names})", [_reference(kernel, plan, drafted, source)]),
+        _function(f"launch({', '.join(filter(None, ('module', names)))})", [*launch, f"return {returned}"]),
     ]
-    if launch is not None:
-        back = ", ".join(plan.returned) or next((a.name for a in plan.of("input")), "None")
-        parts.append(_function(f"launch({', '.join(filter(None, ('module', names)))})", [*launch, f"return {back}"]))
     return "\n\n".join(parts)
+
+
+def _stepped(size: int, step: int) -> int:
+    return -(-size // step) * step
+
+
+def _open(question: str) -> str:
+    """A line that holds the place of what the file does not tell."""
+    return f"raise NotImplementedError({question!r})"
 
 
 def _function(head: str, lines: Sequence[str]) -> str:
@@ -110,17 +133,23 @@ def _large(plan: Plan) -> int:
     return 1024 if len(plan.cases) == 2 or (product and max(ranks) == 2) else 256 if len(plan.cases) == 3 else 64
 
 
-def _reference(kernel: Kernel, plan: Plan, source: SourceFile) -> str:
+def _reference(kernel: Kernel, plan: Plan, drafted: Drafted, source: SourceFile) -> str:
+    if drafted.reference:
+        return f"return {drafted.reference}"
     body = source.text.encode()[kernel.body.start : kernel.body.end].decode()
     tensors = [a.name for a in plan.of("input")]
     number = next((a.name for a in plan.of("number")), "1e-6")
+    plain = _NEUTRAL.sub("", kernel.name.rpartition("::")[2]).strip("_")
     for pattern, meaning, wants in _KNOWN:
-        if re.search(pattern, kernel.name, re.IGNORECASE) and len(tensors) >= wants:
-            said = meaning.format(*tensors, s=number)
+        match = re.fullmatch(pattern, plain, re.IGNORECASE)
+        # A number, or what is still open, that the formula does not have means that it is not the whole of it.
+        others = len(plan.of("number", "open")) - ("{s}" in meaning)
+        if match is not None and len(tensors) == wants and others <= 0:
+            said = meaning.format(*tensors, s=number, f=match.groupdict().get("f", "").lower())
             if "gelu(" in said and "tanh" in body:
-                said = f'{said[:-1]}, approximate="tanh")'
+                said = re.sub(r"gelu\(([^()]*)\)", r'gelu(\1, approximate="tanh")', said)
             return f"return {said}"
-    return 'raise NotImplementedError("A signature does not say what a kernel computes: say it here in PyTorch.")'
+    return _open(f"The file does not say what {kernel.name} computes: say it here in PyTorch.")
 
 
 def _made(argument: Argument) -> str:
@@ -163,11 +192,12 @@ def _shaped(arguments: Sequence[Argument], shape: tuple[str, ...], first: Sequen
     return Plan(tuple(found), shape)
 
 
-def _sizes(plan: Plan) -> list[str]:
+def _sizes(plan: Plan, launch: Sequence[str]) -> list[str]:
     """Return lines that read the sizes off the tensors: a launch gets only the arguments of the reference."""
+    used = set(re.findall(r"\w+", " ".join(launch)))
     places = {name: f"{a.name}.shape[{i}]" for a in reversed(plan.of("input")) for i, name in enumerate(a.shape)}
     given = {a.name for a in plan.given}
-    return [f"{name} = {places.get(name, '1024')}" for name in plan.cases if name not in given]
+    return [f"{name} = {places.get(name, '1024')}" for name in plan.cases if name in used - given]
 
 
 def _outputs(plan: Plan) -> list[str]:

@@ -1,8 +1,8 @@
 """The protocol by which a language drafts a workload: a kernel's arguments, and its launch."""
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Protocol
 
@@ -17,8 +17,8 @@ _SMALL = re.compile(r"(?i)eps|.*epsilon$")
 class Argument:
     """One argument of the drafted call.
 
-    `role` is `input`, `output`, `extent` (a size), `number` or `constant`; `shape` has the names of a tensor's extents;
-    a `mutated` input is also written.
+    `role` is `input`, `output`, `extent` (a size), `number`, `constant`, or `open` where the file does not say, with
+    the question in `value`; `shape` has the names of a tensor's extents; a `mutated` input is also written.
     """
 
     name: str
@@ -49,7 +49,8 @@ class Plan:
     def given(self) -> tuple[Argument, ...]:
         """Return the arguments that `inputs` makes: tensors that are read, numbers, and sizes that no tensor has."""
         carried = {name for a in self.of("input") for name in a.shape}
-        return tuple(a for a in self.of("input", "number", "extent") if a.role != "extent" or a.name not in carried)
+        found = self.of("input", "number", "extent", "open")
+        return tuple(a for a in found if a.role != "extent" or a.name not in carried)
 
     @property
     def cases(self) -> tuple[str, ...]:
@@ -69,12 +70,21 @@ class Drafted:
 
     Attributes:
         arguments: arguments of the call, in order.
-        launch: returns the lines that launch a plan's kernel on tensors of the plan's names; None where the arguments
-            are those of the file's own function, which is called without a `launch`.
+        launch: returns the lines that launch a plan's kernel on tensors of the plan's names.
+        shaped: True if the arguments have their shapes; else these are guessed from names.
+        returned: expression of the launch's result; empty if it returns all that is written.
+        multiples: extent -> what it has to be a multiple of, where the file says so.
+        reference: expression of the right result, where the file has one; else empty.
+        functions: text of the functions that `reference` calls.
     """
 
     arguments: Sequence[Argument]
-    launch: Callable[[Plan], Sequence[str]] | None
+    launch: Callable[[Plan], Sequence[str]]
+    shaped: bool = False
+    returned: str = ""
+    multiples: Mapping[str, int] = field(default_factory=dict[str, int])
+    reference: str = ""
+    functions: str = ""
 
 
 class WorkloadPart(Protocol):
@@ -91,6 +101,11 @@ def workload_part(language: Language) -> WorkloadPart:
     return part_of(language, "workload")
 
 
+def is_small(name: str) -> bool:
+    """Return True for the name of a number that is added to keep others from zero."""
+    return _SMALL.match(name) is not None
+
+
 def value_of(name: str) -> str:
     """Return a value for a number of that name, as text."""
-    return "1e-6" if _SMALL.match(name) else "1.5"
+    return "1e-6" if is_small(name) else "1.5"

@@ -51,6 +51,15 @@ async def test_they_tell_what_was_measured_and_what_was_found(kernel, tmp_path):
         assert [lens.title for lens in after] == ["29.0 µs, 88 % of roofline (rows=4096 cols=4096)", "Refine"]
 
 
+async def test_of_several_workloads_each_is_named(kernel, tmp_path):
+    store_offer(tmp_path, kernel, kernel.read_text().replace("num_warps=4", "num_warps=2"))
+    other = 'KERNEL = "softmax.py"\nCASES = [dict(n=1)]\n\n\ndef inputs(n): ...\n\n\ndef reference(x): ...\n'
+    (kernel.parent / "other_workload.py").write_text(other)
+    async with editor(tmp_path, environment=NO_GPU, refine=ENDLESS, editor=QUIET) as session:
+        measured = (await settled(session, session.open(kernel), 3))[0]
+        assert measured.title == "softmax: 41.2 µs, 61 % of roofline (rows=4096 cols=4096)"
+
+
 async def test_their_number_stays_while_a_job_runs(kernel, tmp_path):
     store_offer(tmp_path, kernel, kernel.read_text().replace("num_warps=4", "num_warps=2"))
     async with editor(tmp_path, environment=NO_GPU, refine=ENDLESS, editor=QUIET) as session:

@@ -1,82 +1,141 @@
-"""Drafts calls of Triton kernels: through the file's one public function, else from their parameters."""
+"""Drafts calls of Triton kernels: through the file's function that launches them, else from their parameters."""
 
 import ast
-import re
 
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.source.kernel import Kernel, Parameter
-from kernel_lsp.source.python import python_ast
-from kernel_lsp.workload.language import Argument, Drafted, Plan, WorkloadPart, value_of
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.python import python_ast_if_any
+from kernel_lsp.source.triton_extents import Extents, extents_of
+from kernel_lsp.source.triton_host import Host, Taken, host_of, uses_of
+from kernel_lsp.source.triton_reference import reference_in
+from kernel_lsp.source.triton_uses import Uses, element_of
+from kernel_lsp.workload.language import Argument, Drafted, Plan, WorkloadPart, is_small, value_of
 
-_OUTPUT = re.compile(r"(?i)^(out\w*|y\w*|dst\w*|res\w*|o|c|z|ret\w*|hist\w*)$")
+_POWER = 16  # lengths of blocks: a small one, of which all larger powers of two are multiples
 
 
 class _Triton:
     def draft(self, source: SourceFile, kernel: Kernel) -> Drafted:
-        wrapper = _wrapper(source.text)
-        if wrapper is not None:
-            return Drafted([_of_wrapper(*given) for given in _parameters(wrapper)], None)
-        return Drafted([_of_triton(p) for p in kernel.parameters], lambda plan: _triton_launch(kernel, plan))
+        tree = python_ast_if_any(source.text)
+        host = host_of(tree, kernel.name) if tree else None
+        if tree is None or host is None:
+            uses = uses_of(tree, kernel.name) if tree else Uses()
+            arguments = [_of_kernel(parameter.name, parameter.constexpr, uses) for parameter in kernel.parameters]
+            return Drafted(arguments, lambda plan: _unlaunched(kernel, plan))
+        return _through(host, tree, source)
 
 
-def _of_triton(parameter: Parameter) -> Argument:
-    name = parameter.name
-    if parameter.constexpr or name.isupper():
-        return Argument(name, "constant", value="1024" if re.search(r"(?i)block|size|tile", name) else "1")
-    if re.search(r"(?i)stride", name):
-        return Argument(name, "constant")
-    short = re.sub(r"(?i)_?ptrs?$", "", name) or name
-    if short == name and re.match(
-        r"(?i)n_|num|.*(rows|cols|size|len|elements|dim|hidden|vocab|heads|seq)$|^[bmnkhd]$", name
-    ):
-        return Argument(name, "extent")
-    if short == name and re.match(r"(?i)scale|alpha|beta|p$|eps", name):
-        return Argument(name, "number", value=value_of(name))
-    return Argument(name, "output" if _OUTPUT.match(short) else "input")
+def _through(host: Host, tree: ast.Module, source: SourceFile) -> Drafted:
+    """Return the draft of a call of the function that launches the kernel."""
+    extents = extents_of(host)
+    arguments = [a for taken in host.parameters if (a := _argument(taken, host, extents)) is not None]
+    call = f"module.{host.call}({', '.join(_given(host, arguments, extents))})"
+    lines, returned = _returned(host, call)
+    multiples = extents.multiples | dict.fromkeys(extents.powers, _POWER)
+    given = [a.name for a in arguments if a.role not in ("output", "extent")]
+    right = reference_in(tree, source.text, host, given)
+    return Drafted(
+        arguments,
+        lambda _: lines,
+        shaped=True,
+        returned=returned,
+        multiples=multiples,
+        reference=right.expression if right else "",
+        functions=right.functions if right else "",
+    )
 
 
-def _triton_launch(kernel: Kernel, plan: Plan) -> list[str]:
-    first = next((a for a in plan.of("input")), None)
-    width = f"1 << ({plan.shape[-1]} - 1).bit_length()"
-    given: list[str] = []
-    grid = plan.shape[0]
-    for a in plan.arguments:
-        if a.role != "constant":
-            given.append(a.name)
-        elif not a.value:
-            given.append(f"{first.name}.stride(0)" if first else "1")
-        elif "block" in a.name.lower() and len(plan.shape) == 2:
-            given.append(f"{a.name}={width}")
-        else:
-            grid = f"({plan.shape[0]} + {a.value} - 1) // {a.value}" if "block" in a.name.lower() else grid
-            given.append(f"{a.name}={a.value}")
-    return [f"module.{kernel.name}[({grid},)]({', '.join(given)})"]
-
-
-def _wrapper(text: str) -> ast.FunctionDef | None:
-    """Return the only public function that is not a kernel; None if there is not exactly one."""
-    try:
-        nodes = python_ast(text).body
-    except SyntaxError:
+def _argument(taken: Taken, host: Host, extents: Extents) -> Argument | None:
+    """Return the drafted argument for a parameter of the host; None if its default is used or it is never read."""
+    name = taken.name
+    if taken.default is not None:
+        value = taken.default.value if isinstance(taken.default, ast.Constant) else None
+        return Argument(name, "number", value=repr(value)) if isinstance(value, float) and is_small(name) else None
+    if name not in host.read:
         return None
-    public = [n for n in nodes if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
-    plain = [n for n in public if not any("jit" in ast.unparse(d) for d in n.decorator_list)]
-    return plain[0] if len(plain) == 1 else None
+    if name in extents.numbers:
+        return Argument(extents.numbers[name], "extent")
+    if name in host.tensors:
+        return _tensor(name, host, extents)
+    kinds = {k for k, value in host.handed.items() if isinstance(value, ast.Name) and value.id == name}
+    if (
+        is_small(name)
+        or "float" in taken.annotation
+        or (not taken.annotation and kinds & (host.uses.real - host.uses.whole))
+    ):
+        return Argument(name, "number", value=value_of(name))
+    kind = f", {taken.annotation}" if taken.annotation else ""
+    return Argument(name, "open", value=f"Say what `{name}`{kind} is.")
 
 
-def _parameters(wrapper: ast.FunctionDef) -> list[tuple[ast.arg, ast.expr | None]]:
-    given = [*wrapper.args.posonlyargs, *wrapper.args.args]
-    defaults = [None] * (len(given) - len(wrapper.args.defaults)) + list(wrapper.args.defaults)
-    return list(zip(given, defaults, strict=True))
+def _tensor(name: str, host: Host, extents: Extents) -> Argument:
+    shape = extents.shapes.get(name)
+    if shape is None:
+        return Argument(name, "open", value=f"Say what `{name}` is: the file does not tell its shape.")
+    pointers = [k for k, value in host.handed.items() if name in host.roots(value)]
+    mutated = name in host.written
+    if mutated and name not in host.loaded:
+        return Argument(name, "output", shape=shape)
+    if any(element_of(one, host.uses) for one in (name, *pointers)):
+        asked = f"Say what `{name}` holds, a tensor of the shape ({', '.join(shape)}): whole numbers below what?"
+        return Argument(name, "open", value=asked, shape=shape)
+    return Argument(name, "input", shape=shape, mutated=mutated)
 
 
-def _of_wrapper(argument: ast.arg, default: ast.expr | None) -> Argument:
-    kind = ast.unparse(argument.annotation) if argument.annotation else ""
-    if isinstance(default, ast.Constant) and isinstance(default.value, int | float):
-        return Argument(argument.arg, "number", value=repr(default.value))
-    if kind in ("int", "float", "bool"):
-        return Argument(argument.arg, "number", value={"int": "1", "bool": "True"}.get(kind, value_of(argument.arg)))
-    return Argument(argument.arg, "input")
+def _given(host: Host, arguments: list[Argument], extents: Extents) -> list[str]:
+    """Return the arguments of a call of the host; those after one that is left out are given by name where possible."""
+    named = {a.name for a in arguments}
+    found: list[str] = []
+    left_out = False
+    last = max((at for at, taken in enumerate(host.parameters) if _is_given(taken, named, extents)), default=-1)
+    for taken in host.parameters[: last + 1]:
+        value = extents.numbers.get(taken.name, taken.name)
+        if value in named:
+            found.append(f"{taken.name}={value}" if left_out and not host.by_position else value)
+        elif taken.default is None:
+            found.append("None")  # it is never looked at
+        elif host.by_position:
+            found.append(ast.unparse(taken.default))
+        else:
+            left_out = True
+    return found
+
+
+def _is_given(taken: Taken, named: set[str], extents: Extents) -> bool:
+    return taken.default is None or extents.numbers.get(taken.name, taken.name) in named
+
+
+def _returned(host: Host, call: str) -> tuple[list[str], str]:
+    """Return the lines that call the host, and the expression of its output: of several the first that it writes."""
+    if host.returns is None:
+        return [call], ""
+    if len(host.returns) == 1:
+        return [], call
+    written = [at for at, name in enumerate(host.returns) if name]
+    if not written:
+        return ['raise NotImplementedError("Say which of what is returned are outputs.")'], call
+    others = ", ".join(host.returns[at] for at in written[1:])
+    return ([f"# Not compared: {others}"] if others else []), f"{call}[{written[0]}]"
+
+
+def _of_kernel(name: str, constexpr: bool, uses: Uses) -> Argument:
+    if constexpr:
+        return Argument(name, "constant")
+    if name in uses.pointers:
+        stored, loaded = name in uses.stored, name in uses.loaded
+        return Argument(name, "output" if stored and not loaded else "input", mutated=stored and loaded)
+    if name in uses.real - uses.whole:
+        return Argument(name, "number", value=value_of(name))
+    bounds = {bound for found in uses.bounds.values() for bound in found}
+    return Argument(name, "extent") if name in bounds else Argument(name, "open", value=f"Say what `{name}` is.")
+
+
+def _unlaunched(kernel: Kernel, plan: Plan) -> list[str]:
+    """Return the form of a launch of a kernel that nothing in the file launches."""
+    constants = ", ".join(f"`{a.name}`" for a in plan.of("constant"))
+    asked = f"Nothing in the file launches {kernel.name}: say the grid{f', {constants}' if constants else ''}."
+    given = [f"{a.name}=..." if a.role == "constant" else a.name for a in plan.arguments]
+    return [f"raise NotImplementedError({asked!r})", f"module.{kernel.name}[...]({', '.join(given)})"]
 
 
 PART: WorkloadPart = _Triton()

@@ -26,11 +26,13 @@ class JobLenses:
         self._results, self._jobs, self._readiness, self._edits = results, jobs, readiness, edits
 
     def of_verdict(self, document: Document, kernel: Kernel) -> list[Lens]:
-        """Return `0.40 ms, 82 % of roofline`, the last measurement of this text; picking it shows the evidence."""
+        """Return `0.40 ms, 82 % of roofline`, the last measurement of this text; picking it shows the evidence.
+
+        There is one for each workload with which the text was measured.
+        """
         standing = self._results.latest(document)
-        if standing is None or standing.measured is None:
-            return []
-        return [_lens(standing.measured, "evidence", standing.measured_by, document.uri)]
+        timings = standing.timings if standing is not None else ()
+        return [_lens(text, "evidence", verdict, document.uri) for text, verdict in timings]
 
     def of_jobs(self, document: Document, kernel: Kernel) -> list[Lens]:
         """Return the progress of the search, else an offer to start one: always a lens, so that no line jumps."""

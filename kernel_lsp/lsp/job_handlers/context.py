@@ -1,16 +1,25 @@
 """The input of a job's handler in the service process: the texts, the settings, the store and the workers."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.judge.target import Target, make_target
+from kernel_lsp.judge.target import Target, make_target, make_targets
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.lsp.service import Emit
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import read_source
 from kernel_lsp.store.store import Store
+
+
+class _Where(TypedDict):
+    """The arguments of `make_target` that say where workloads are, and the texts of open files."""
+
+    texts: Mapping[Path, str]
+    problems: Path | None
+    folders: Sequence[Path]
 
 
 class JobContext:
@@ -40,14 +49,16 @@ class JobContext:
         return SourceFile(self.path, self.texts[self.path]) if self.path in self.texts else read_source(self.path)
 
     def target(self) -> Target:
-        """Return the kernel with its workload, as the target of judgements."""
-        return make_target(
-            self.path,
-            self.kernel,
-            texts=self.texts,
-            problems=self.settings.kernelbench.root,
-            folders=self.settings.workloads,
-        )
+        """Return the kernel with the workload that a search for variants uses."""
+        return make_target(self.path, self.kernel, **self._where)
+
+    def targets(self) -> tuple[Target, ...]:
+        """Return the kernel with each of its workloads, as the targets of judgements."""
+        return make_targets(self.path, self.kernel, **self._where)
+
+    @property
+    def _where(self) -> _Where:
+        return _Where(texts=self.texts, problems=self.settings.kernelbench.root, folders=self.settings.workloads)
 
     def doing(self, what: str) -> None:
         """Report the current activity to the server, in a few words."""

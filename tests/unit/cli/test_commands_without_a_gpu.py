@@ -196,6 +196,22 @@ def test_several_candidates_beside_one_baseline(kernel_lsp, tmp_path):
     assert "n=1000 output 0 is wrong" in shown.stdout
 
 
+def test_each_of_several_workloads_judges_and_is_named(kernel_lsp, tmp_path):
+    own = (tmp_path / "scale_workload.py").read_text()
+    lower = own.replace("CASES = [", "CASES = [\n    dict(n=33),", 1)
+    (tmp_path / "other_workload.py").write_text(f'KERNEL = "scale.cu"\n{lower}')
+    (tmp_path / "wrong.cu").write_text(KERNEL.replace("2.0f", "3.0f"))
+    answer = kernel_lsp("judge", "scale.cu", "wrong.cu", "--json")
+    assert answer.returncode == 1, answer.stderr
+    said = json.loads(answer.stdout)["candidates"]
+    workloads = ["scale_workload.py", "other_workload.py"]
+    assert [Path(one["workload"]).name for one in said] == workloads
+    assert [Path(one["verdict"]["evidence"]["workload_path"]).name for one in said] == workloads
+    assert [one["verdict"]["verdict"] for one in said] == ["WRONG", "WRONG"]
+    named = kernel_lsp("judge", "scale.cu", "wrong.cu", "--workload", "other_workload.py", "--json")
+    assert json.loads(named.stdout)["evidence"]["workload_path"].endswith("other_workload.py")
+
+
 def test_refine_needs_a_gpu(kernel_lsp):
     answer = kernel_lsp("refine", "scale.cu")
     assert answer.returncode == 3

@@ -1,6 +1,7 @@
 """Planted bugs, judged on the emulator as on every machine that hides its GPU."""
 
 import asyncio
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from kernel_lsp.cli.main import app
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.judge.errors import UnjudgedError
 from kernel_lsp.judge.harness import Harness
+from kernel_lsp.judge.target import Target
 from kernel_lsp.mutation_testing import Fate, FileStrength, Mutant, measure_strength
 from kernel_lsp.mutation_testing.advice import advice_for, always_equal, always_round, reason_for
 from kernel_lsp.report.strength import strength_summary, strength_view
@@ -130,6 +132,20 @@ def test_what_has_not_changed_is_not_tried_again(tmp_path, monkeypatch):
     assert again.mutants == first.mutants
 
 
+def test_each_of_several_workloads_has_a_strength_of_its_own(tmp_path, monkeypatch):
+    async def pretend(target: Target, *_: object) -> FileStrength:
+        return FileStrength(target.source.path, "emulator", ("n=1",))
+
+    path = written(tmp_path, "[dict(n=100)]")
+    (tmp_path / "whole_workload.py").write_text('KERNEL = "reverse.cu"\n' + WORKLOAD.format(cases="[dict(n=128)]"))
+    monkeypatch.setattr(strength, "measure_file", pretend)
+    reports = asyncio.run(measure_strength([read_source(path)], load_settings(path)[0]))
+    assert [one.workload and one.workload.name for one in reports] == ["reverse_workload.py", "whole_workload.py"]
+    console = Console(width=200, file=io.StringIO())
+    console.print(strength_view(reports[1]), strength_summary(reports))
+    assert "whole_workload.py" in console.file.getvalue()
+
+
 def test_the_command_prints_and_writes_json(tmp_path):
     path = written(tmp_path, "[dict(n=128)]")
     shown = CliRunner().invoke(app, ["check", "--strength", str(path)])
@@ -145,7 +161,7 @@ def test_the_command_prints_and_writes_json(tmp_path):
 def test_a_file_without_a_workload_says_so(tmp_path):
     path = tmp_path / "alone.cu"
     path.write_text(KERNEL)
-    assert measured(path).problem == "it has no workload"
+    assert measured(path).problem == "no workload was found for this kernel"
 
 
 def test_sizes_that_hide_a_bug():

@@ -139,3 +139,115 @@ def test_an_agreed_draft_of_a_well_known_kernel_is_right_as_it_stands(name, tmp_
     [report] = asyncio.run(check([read_source(here)], settings))
     assert report.ok, [d.message for d in report.diagnostics]
     assert any(c.status == "passed" for c in report.checks)
+
+
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scale_kernel(x_ptr, w_ptr, y_ptr, stride, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x_ptr += row * stride
+    x = tl.load(x_ptr + cols, mask=cols < n_cols)
+    w = tl.load(w_ptr + cols, mask=cols < n_cols)
+    tl.store(y_ptr + row * stride + cols, x * w, mask=cols < n_cols)
+
+"""
+SCALE = (
+    KERNEL
+    + """
+def block_of(n):
+    return triton.next_power_of_2(n)
+
+
+def scale(x, w):
+    shape = x.shape
+    x = x.view(-1, shape[-1])
+    rows, n = x.shape
+    y = torch.empty_like(x)
+    scale_kernel[(rows,)](x, w, y, x.stride(0), n, BLOCK=block_of(n))
+    return y.view(*shape), n
+"""
+)
+
+
+def draft_triton(text):
+    return draft_for(SourceFile(Path("kernel.py"), text))
+
+
+def test_a_triton_kernel_is_called_through_the_function_that_launches_it():
+    text = draft_triton(SCALE)
+    assert "def inputs(rows, n):" in text
+    assert 'x = torch.randn(rows, n, device="cuda", dtype=torch.float32)' in text
+    assert 'w = torch.randn(n, device="cuda", dtype=torch.float32)' in text, "the kernel's mask tells its length"
+    assert "return module.scale(x, w)[0]" in text, "the second is no tensor that the kernel writes"
+    assert "raise NotImplementedError('The file does not say what scale_kernel computes" in text
+
+
+TEST = """
+def test_scale():
+    a, b = torch.rand(3, 4), torch.rand(4)
+    ours = scale(a, b)
+    theirs = torch.mul(a, b)
+    assert torch.allclose(theirs, ours)
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        ("def naive_scale(x, w):\n    return x * w\n", "return naive_scale(x, w)"),
+        (TEST, "return torch.mul(x, w)"),
+        ("def naive_scale(x, w):\n    return x * FACTOR\n", "raise NotImplementedError"),
+    ],
+)
+def test_what_a_triton_file_compares_with_is_the_reference(said, right):
+    text = draft_triton(SCALE.replace(", n\n", "\n") + "\n\n" + said)
+    assert right in text.partition("def reference")[2].partition("def launch")[0]
+    compile(text, "draft", "exec")
+
+
+def test_what_a_triton_file_does_not_tell_is_asked_for_and_not_guessed():
+    host = """
+def scale(x, w, mode, labels, eps, out):
+    assert mode in ("a", "b")
+    first = labels[0]
+    scale_kernel[(x.shape[0],)](x, w, out, x.stride(0), x.shape[1], BLOCK=1024)
+"""
+    text = draft_triton(KERNEL + host)
+    for asked in ("mode", "labels"):
+        assert f"raise NotImplementedError('Say what `{asked}`" in text
+    assert "1e-6" not in text, "what is never looked at is not asked for"
+    assert "module.scale(x, w, mode, labels, None, out)" in text
+    alone = draft_triton(KERNEL)
+    assert "raise NotImplementedError('Nothing in the file launches scale_kernel: say the grid, `BLOCK`.')" in alone
+
+
+def test_an_autograd_function_and_extents_of_blocks():
+    host = """
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w, bias=None, eps=1e-5):
+        assert x.shape[0] % 48 == 0
+        y = torch.empty_like(x)
+        scale_kernel[(x.shape[0],)](x, w, y, x.stride(0), x.shape[1], x.shape[1])
+        return y
+"""
+    text = draft_triton(KERNEL + host)
+    assert "return module.Scale.apply(x, w, None, eps)" in text
+    assert "def reference(x, w, eps):" in text
+    assert "dict(rows=48, w_length=16)" in text, "a multiple, and a power of two"
+
+
+def test_a_draft_of_a_file_that_says_what_is_right_checks_as_it_stands(tmp_path):
+    here = tmp_path / "scale.py"
+    here.write_text(SCALE.replace(", n\n", "\n") + "\n\ndef naive_scale(x, w):\n    return x * w\n")
+    workload_path(here).write_text(draft_for(read_source(here)).partition("\n")[2])
+    settings = Settings.model_validate({"paths": {"data": tmp_path, "cache": tmp_path / "cache"}})
+    [report] = asyncio.run(check([read_source(here)], settings))
+    assert report.ok, [d.message for d in report.diagnostics]
+    assert any(c.status == "passed" for c in report.checks)

@@ -6,7 +6,7 @@ compile; both are reported together with the type.
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -28,11 +28,16 @@ _MOVES = frozenset(
         "_experimental_make_tensor_descriptor",
     ]
 )
+_MADE_OF = frozenset(("make_block_ptr", "advance", "make_tensor_descriptor", "_experimental_make_tensor_descriptor"))
 _SAME = frozenset(("to", "multiple_of", "max_contiguous", "cast", "broadcast_to", "expand_dims", "assume"))
 _INDICES = frozenset(("arange", "program_id", "num_programs", "cdiv"))
 _SHAPES = frozenset(("zeros", "full", "reshape", "view", "arange", "broadcast_to", "make_block_ptr"))
+_LENGTHS = {"make_block_ptr": "block_shape"}
 _FILLED = {"zeros": 1, "full": 2}  # position of the type argument, after a shape
 _POINTER = re.compile(r"(?i)ptr|pointer|addr")
+_MASK = re.compile(r"(?i)mask$|_mask_ptr$")
+_INDEX = re.compile(r"(?i)label|target|(^|_)idx|index|indices|(^|_)ids?($|_ptr)|position|seed|sorted_token|expert")
+_OFFSETS = re.compile(r"(?i)seqlen|cu_|offset|(^|_)lens|lengths|block_table|split_sizes")
 _WHOLE = (ast.Mod, ast.FloorDiv, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
 _FLAGS = frozenset(("warp_specialize", "flatten", "disallow_acc_multi_buffer", "allow_tf32", "can_reorder"))
 _EQUAL = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
@@ -58,6 +63,10 @@ class Uses:
         compared: those compared with strings or integers -> these, in order.
         types: those that stand for a type.
         descriptors: tensor descriptors, each with its number of dimensions.
+        loaded: pointers that are read, by atomics too.
+        stored: pointers that are written.
+        bounds: pointer -> the numbers that a mask keeps its offsets below, each with True if the offsets count over all
+            programs, as `program_id(0) * BLOCK + arange(0, BLOCK)` does.
     """
 
     pointers: set[str] = field(default_factory=set[str])
@@ -69,6 +78,9 @@ class Uses:
     compared: dict[str, tuple[str | int, ...]] = field(default_factory=dict[str, tuple[str | int, ...]])
     types: set[str] = field(default_factory=set[str])
     descriptors: dict[str, int] = field(default_factory=dict[str, int])
+    loaded: set[str] = field(default_factory=set[str])
+    stored: set[str] = field(default_factory=set[str])
+    bounds: dict[str, dict[str, bool]] = field(default_factory=dict[str, dict[str, bool]])
 
 
 def uses_in(function: Function, find: Find, depth: int = 0) -> Uses:
@@ -86,6 +98,15 @@ def dotted(node: ast.expr) -> str:
             return f"{before}.{name}" if before else ""
         case _:
             return ""
+
+
+def element_of(name: str, uses: Uses) -> str | None:
+    """Triton's type of what an address leads to where that is no number to compute with: an index, a length, a mask."""
+    if _OFFSETS.search(name):
+        return "i32"
+    if name in uses.whole_pointers or _INDEX.search(name):
+        return "i64"
+    return "i1" if _MASK.search(name) else None
 
 
 class _Reader:
@@ -143,8 +164,8 @@ class _Reader:
         if last in ("range", "static_range"):
             self._found.whole |= self._names(*node.args)
         if last in _SHAPES:
-            shape = node.args[:1] if last in _FILLED else node.args
-            for argument in [*shape, *(k.value for k in node.keywords if k.arg in ("shape", "block_shape"))]:
+            shape = node.args[:1] if last in _FILLED else node.args[4:5] if last == "make_block_ptr" else node.args
+            for argument in [*shape, *(k.value for k in node.keywords if k.arg == _LENGTHS.get(last, "shape"))]:
                 self._found.sizes |= self._direct(argument)
         types = node.args if last == "to" else node.args[_FILLED.get(last, len(node.args)) :]
         for given in [*(k.value for k in node.keywords if k.arg == "dtype"), *types]:
@@ -152,6 +173,7 @@ class _Reader:
                 self._found.types.add(given.id)
         self._found.switches |= {n for k in node.keywords if k.arg in _FLAGS for n in self._direct(k.value)}
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        owner_name = dotted(owner) if owner is not None else ""
         if (
             isinstance(node.func, ast.Attribute)
             and node.func.attr == "to"
@@ -163,6 +185,8 @@ class _Reader:
         if isinstance(owner, ast.Name) and owner.id in self._parameters and last in ("load", "store", "gather"):
             offsets = node.args[0] if node.args else None
             self._found.descriptors[owner.id] = len(offsets.elts) if isinstance(offsets, (ast.List, ast.Tuple)) else 2
+        if owner is not None and last in ("load", "store", "gather") and owner_name not in ("tl", "triton.language"):
+            (self._found.stored if last == "store" else self._found.loaded).update(self._bases(owner))
         called = self._find(name) if name and self._depth < _DEEPEST else None
         if called is not None and called is not self._function:
             self._through(node, called)
@@ -177,6 +201,8 @@ class _Reader:
                 mine = self._bases(value)
                 self._found.pointers |= mine
                 self._found.whole_pointers |= mine if parameter in theirs.whole_pointers else set()
+                self._found.loaded |= mine if parameter in theirs.loaded else set()
+                self._found.stored |= mine if parameter in theirs.stored else set()
             direct = self._direct(value)
             for ours, its in (
                 (self._found.whole, theirs.whole),
@@ -200,14 +226,32 @@ class _Reader:
     def _address(self, node: ast.Call) -> set[str]:
         """Note the pointers that a load or store uses; return the parameters in its address."""
         address = node.args[0] if node.args else node.keywords[0].value
-        self._found.pointers |= self._bases(address)
+        bases = self._bases(address)
+        self._found.pointers |= bases
+        last = dotted(node.func).rpartition(".")[2]
+        if last not in _MADE_OF:
+            self._found.stored |= bases if last == "store" or last.startswith("atomic") else set[str]()
+            self._found.loaded |= bases if last != "store" else set[str]()
         reached = list(self._reached(address))
+        for mask in (keyword.value for keyword in node.keywords if keyword.arg == "mask"):
+            for base in bases:
+                self._found.bounds.setdefault(base, {}).update(self._bounds(mask, _program_axes(reached)))
         for inner in reached:
             if not isinstance(inner, ast.Call) or inner is node or not inner.args:
                 continue
             if dotted(inner.func).rpartition(".")[2] == "load":
                 self._found.whole_pointers |= self._bases(inner.args[0])
         return {inner.id for inner in reached if isinstance(inner, ast.Name) and inner.id in self._parameters}
+
+    def _bounds(self, mask: ast.expr, axes: frozenset[str]) -> Iterator[tuple[str, bool]]:
+        """Yield the parameters that a mask compares offsets with, each with True if its offsets go over all programs.
+
+        `axes` are the program axes that the address depends on.
+        """
+        for node in self._reached(mask):
+            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt):
+                over_all = axes <= _program_axes(self._reached(node.left))
+                yield from ((name, over_all) for name in self._direct(node.comparators[0]))
 
     def _bases(self, address: ast.expr) -> set[str]:
         """Return the parameters that an address starts from, one for each way to compute it."""
@@ -236,6 +280,9 @@ class _Reader:
                 return self._ways(value, seen)
             case ast.Call(func=ast.Attribute(value=value, attr=name), args=args) if name in _SAME:
                 return self._ways(args[0] if args and dotted(value) in ("tl", "triton.language") else value, seen)
+            case ast.Call(func=ast.Attribute(attr=name)) if name in _MADE_OF:
+                base = next(iter([*node.args, *(k.value for k in node.keywords if k.arg == "base")]), None)
+                return [()] if base is None else self._ways(base, seen)
             case _:
                 return [()]
 
@@ -309,6 +356,12 @@ class _Reader:
                     self._tested(value)
             case _:
                 pass
+
+
+def _program_axes(nodes: Iterable[ast.AST]) -> frozenset[str]:
+    """Return the arguments of `program_id`, as written, in these nodes."""
+    calls = (node for node in nodes if isinstance(node, ast.Call) and dotted(node.func).endswith("program_id"))
+    return frozenset(ast.unparse(value) for call in calls for value in (*call.args, *(k.value for k in call.keywords)))
 
 
 def _values_in(nodes: Sequence[ast.expr]) -> list[str | int]:

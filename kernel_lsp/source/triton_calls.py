@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kernel_lsp.compiler.triton_uses import dotted
+from kernel_lsp.source.triton_uses import dotted
 
 _TYPES = {
     "float16": "fp16",
