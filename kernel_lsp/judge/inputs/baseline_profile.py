@@ -100,6 +100,8 @@ async def measure_baseline(harness: Harness, baseline: Subject, *, every_case: b
         WorkloadError: the workload's contract is not kept by its `launch`.
     """
     profile = BaselineProfile()
+    if harness.workload.right:
+        profile.findings.passed("what is right", harness.workload.right)
     order = await plan.case_order(harness, profile.findings)
     if harness.large:
         detail = "inputs so large take ten times their memory to be sorted, and longer than all else"

@@ -42,6 +42,7 @@ class Workload:
         large: True where judging needs much of the GPU's memory.
         nondeterministic: True where the workload declares that runs may differ.
         contract: what callers guarantee.
+        right: by what a captured workload says what is right; empty for one that somebody wrote.
     """
 
     cases: tuple[str, ...]
@@ -55,6 +56,7 @@ class Workload:
     large: bool = False
     nondeterministic: bool = False
     contract: Contract = field(default_factory=Contract)
+    right: str = ""
 
 
 @dataclass(frozen=True, slots=True)
