@@ -1,6 +1,5 @@
 """Which kernels a program's time goes into, as far as that was seen."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_lsp.capture.seen import Launched, Seen
@@ -40,5 +39,3 @@ def _ranked(kernel: Launched, total: float) -> Ranked:
         return Ranked(kernel, None, None)
     share = kernel.seconds / total
     return Ranked(kernel, share, faster(share))
-
-

@@ -36,7 +36,7 @@ class Captured:
 
 
 def capture_program(
-    command: Sequence[str], folder: Path, *, kernels: Sequence[str] = (), emulate: bool = False
+    command: Sequence[str], folder: Path, *, kernels: Sequence[str] = (), emulate: bool = False, rank: int = 0
 ) -> Captured:
     """Run a program to its end and write a capture for each function seen; it has our terminal.
 
@@ -44,6 +44,7 @@ def capture_program(
         command: the program and its arguments.
         folder: where captures are written; made where it is missing.
         kernels: parts of names: of other kernels only launches are counted.
+        rank: of the processes that a launcher such as torchrun starts, the one that is recorded.
         emulate: run a Python program as if there were a GPU, which the emulator is.
 
     Raises:
@@ -51,7 +52,7 @@ def capture_program(
     """
     _prepare(folder)
     with tempfile.TemporaryDirectory(prefix="kernel-lsp-capture-") as scratch:
-        environment = _environment(os.environ, Path(scratch), kernels)
+        environment = _environment(os.environ, Path(scratch), kernels, rank)
         code = _run(_emulated(command) if emulate else command, environment)
         seen = read_seen(Path(scratch))
     return Captured(code, seen, tuple(_write(capture, folder) for capture in seen.captures))
@@ -75,13 +76,14 @@ def _write(capture: Capture, folder: Path) -> Path:
     return path
 
 
-def _environment(own: Mapping[str, str], scratch: Path, kernels: Sequence[str]) -> dict[str, str]:
+def _environment(own: Mapping[str, str], scratch: Path, kernels: Sequence[str], rank: int) -> dict[str, str]:
     """The program's environment: the recorder's folder comes first among those that Python looks in."""
     before = own.get("PYTHONPATH", "")
     return {
         **own,
         "PYTHONPATH": os.pathsep.join(filter(None, (str(_INJECT), before))),
         "KERNEL_LSP_CAPTURE": str(scratch),
+        "KERNEL_LSP_CAPTURE_RANK": str(rank),
         "KERNEL_LSP_CAPTURE_KERNELS": "\n".join(kernels),
     }
 

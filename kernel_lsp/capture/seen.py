@@ -87,7 +87,8 @@ def read_seen(folder: Path) -> Seen:
         processes += 1
         seconds, device = max(seconds, counts["seconds"]), device or counts["device"]
         errors += counts["errors"]
-        for kernel in (*counts["kernels"], *({"file": "", "line": 0, "why": "", **g} for g in counts["generated"])):
+        generated = [{"file": "", "line": 0, "why": "", **one} for one in counts["generated"]]
+        for kernel in cast("list[dict[str, Any]]", [*counts["kernels"], *generated]):
             known = kernels.setdefault((kernel["file"], kernel["name"]), {**kernel, "launches": 0})
             known["launches"] += kernel["launches"]
         for counted in counts["functions"]:

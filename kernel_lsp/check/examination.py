@@ -172,9 +172,8 @@ def _say_what_is_right(harness: Harness, notes: _Notes) -> None:
     """Say of a captured workload what its outputs are held to: nobody has said what is right."""
     if right := harness.workload.right:
         capture = harness.target.workload.source.path.name
-        notes.findings.append(
-            Diagnostic(str(notes.source.path), 1, 1, 1, 1, Severity.NOTE, f"{capture}: {right}, which nobody wrote down")
-        )
+        said = f"{capture}: {right}"
+        notes.findings.append(Diagnostic(str(notes.source.path), 1, 1, 1, 1, Severity.NOTE, said))
 
 
 async def _rehearse(harness: Harness, notes: _Notes, why: str) -> None:

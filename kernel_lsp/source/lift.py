@@ -47,10 +47,16 @@ def _types(tree: ast.Module, place: _Place) -> Iterator[Edit]:
         if isinstance(node, ast.Attribute) and node.attr in _NARROW and ast.unparse(node.value) in _MODULES:
             end = place(node.end_lineno or 0, node.end_col_offset or 0)
             yield end - len(node.attr), end, "float64"
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not (node.args or node.keywords):
-            if node.func.attr in _CASTS:
-                end = place(node.func.end_lineno or 0, node.func.end_col_offset or 0)
-                yield end - len(node.func.attr), end, "double"
+        elif isinstance(node, ast.Call) and (method := _cast(node)) is not None:
+            end = place(method.end_lineno or 0, method.end_col_offset or 0)
+            yield end - len(method.attr), end, "double"
+
+
+def _cast(call: ast.Call) -> ast.Attribute | None:
+    """The method that a call casts a tensor by, where it does."""
+    method = call.func
+    given = call.args or call.keywords
+    return method if isinstance(method, ast.Attribute) and method.attr in _CASTS and not given else None
 
 
 def _kernels(tree: ast.Module, place: _Place, data: bytes) -> Iterator[Edit]:

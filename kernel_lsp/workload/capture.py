@@ -106,7 +106,8 @@ def read_capture(text: str, path: Path) -> Capture:
 
 
 def _case(document: dict[str, Any]) -> CapturedCase:
-    return CapturedCase(**{**document, "mutated": tuple(document["mutated"])})
+    mutated = tuple(document.pop("mutated"))
+    return CapturedCase(mutated=mutated, **document)
 
 
 def find_captures(kernel: Path, folders: Sequence[Path] = ()) -> Iterator[Path]:

@@ -197,7 +197,9 @@ def _launched(jit):
         return
     STATE.launches += 1
     name, file = jit.fn.__name__, code.co_filename
-    kernel = STATE.kernels.setdefault((file, name), dict(file=file, name=name, line=code.co_firstlineno, launches=0, why=""))
+    kernel = STATE.kernels.setdefault(
+        (file, name), dict(file=file, name=name, line=code.co_firstlineno, launches=0, why="")
+    )
     kernel["launches"] += 1
     if file not in STATE.files or (STATE.only and not any(part in name for part in STATE.only)):
         return
@@ -249,7 +251,7 @@ def _unusable(call):
     return None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _is_global(code):
     """Whether a function of this code stands under its name in the module of its file."""
     for module in list(sys.modules.values()):
@@ -325,7 +327,7 @@ def _finish(call, returned):
     describe = _described()
     _line(
         dict(
-            kind="case", file=function["file"], function=function["name"], line=function["line"], number=record["number"],
+            kind="case", file=function["file"], function=function["name"], number=record["number"],
             text=STATE.files[function["file"]], arguments=call.case, kernels=call.kernels, late=call.late,
             mutated=describe.mutated(call.case, call.values, call.versions), returned=describe.returned(returned),
         )
@@ -365,7 +367,12 @@ def _write_counts():
 def _device():
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
-        if cuda is not None and cuda.is_available() and cuda.is_initialized() and "KERNEL_LSP_EMULATE" not in os.environ:
+        if (
+            cuda is not None
+            and cuda.is_available()
+            and cuda.is_initialized()
+            and "KERNEL_LSP_EMULATE" not in os.environ
+        ):
             return cuda.get_device_name()
     except Exception:
         return ""

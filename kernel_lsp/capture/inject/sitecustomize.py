@@ -3,12 +3,13 @@
 Standard library only. It runs the `sitecustomize` that it hides first, and raises nothing.
 """
 
+import contextlib
 import importlib.abc
 import importlib.util
 import os
 import sys
 
-_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - runs before anything else may be imported
+_HERE = os.path.dirname(os.path.abspath(__file__))
 _WATCHED = {
     "triton.runtime.jit": "watch_functions",
     "triton.runtime.interpreter": "watch_interpreter",
@@ -19,8 +20,8 @@ _WATCHED = {
 
 def _run_hidden():
     for entry in sys.path:
-        path = os.path.join(entry, "sitecustomize.py")  # noqa: PTH118
-        if os.path.abspath(entry or ".") != _HERE and os.path.isfile(path):  # noqa: PTH100, PTH113
+        path = os.path.join(entry, "sitecustomize.py")
+        if os.path.abspath(entry or ".") != _HERE and os.path.isfile(path):
             spec = importlib.util.spec_from_file_location("_hidden_sitecustomize", path)
             spec.loader.exec_module(importlib.util.module_from_spec(spec))
             return
@@ -29,7 +30,7 @@ def _run_hidden():
 def _recorder():
     name = "_kernel_lsp_recorder"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, os.path.join(_HERE, "recorder.py"))  # noqa: PTH118
+        spec = importlib.util.spec_from_file_location(name, os.path.join(_HERE, "recorder.py"))
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
     return sys.modules[name]
@@ -50,15 +51,13 @@ class _Afterwards(importlib.abc.MetaPathFinder):
 
         def exec_module(module):
             execute(module)
-            try:
+            with contextlib.suppress(Exception):  # a capture never stops the program
                 getattr(_recorder(), then)(module)
-            except Exception:  # noqa: S110 - a capture never stops the program
-                pass
 
         spec.loader.exec_module = exec_module
         return spec
 
 
 _run_hidden()
-if os.environ.get("KERNEL_LSP_CAPTURE"):
+if os.environ.get("KERNEL_LSP_CAPTURE") and os.environ.get("RANK", "") in ("", os.environ["KERNEL_LSP_CAPTURE_RANK"]):
     sys.meta_path.insert(0, _Afterwards())
