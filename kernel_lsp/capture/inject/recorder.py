@@ -9,7 +9,6 @@ The functions that are watched are those of files that define a Triton function.
 `sys.monitoring`, older ones by `sys.setprofile`.
 """
 
-import atexit
 import dis
 import functools
 import json
@@ -335,6 +334,16 @@ def _finish(call, returned):
     _write_counts()
 
 
+@_guarded
+def _generated(tuner):
+    STATE.launches += 1
+    name = (getattr(tuner, "inductor_meta", None) or {}).get("kernel_name") or getattr(tuner.fn, "__name__", "?")
+    kernel = STATE.generated.setdefault(name, dict(name=name, launches=0))
+    kernel["launches"] += 1
+    if time.perf_counter() - STATE.written > WRITE_EVERY_SECONDS:
+        _write_counts()
+
+
 # What is written.
 
 
@@ -386,95 +395,3 @@ def _at_end():
             _write_counts()
     except Exception:
         STATE.on = False
-
-
-# Hooks.
-
-
-def _around(original):
-    @functools.wraps(original)
-    def run(self, *args, **kwargs):
-        if not kwargs.get("warmup") and not getattr(_local, "tuning", 0):
-            _launched(self)
-        return original(self, *args, **kwargs)
-
-    return run
-
-
-def _after_init(original):
-    @functools.wraps(original)
-    def init(self, *args, **kwargs):
-        original(self, *args, **kwargs)
-        _defined(self)
-
-    return init
-
-
-def _tuning(original):
-    @functools.wraps(original)
-    def bench(self, *args, **kwargs):
-        _local.tuning = getattr(_local, "tuning", 0) + 1
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            _local.tuning -= 1
-
-    return bench
-
-
-def _hook(cls):
-    cls.run = _around(cls.run)
-    cls.__init__ = _after_init(cls.__init__)
-
-
-_once = []
-
-
-def _start():
-    if _once:
-        return
-    _once.append(True)
-    atexit.register(_at_end)
-
-
-def watch_functions(module):
-    """Watch `triton.runtime.jit`."""
-    _start()
-    _hook(module.JITFunction)
-
-
-def watch_interpreter(module):
-    """Watch `triton.runtime.interpreter`."""
-    _start()
-    _hook(module.InterpretedFunction)
-
-
-def watch_autotuner(module):
-    """Leave out the launches with which the autotuner tries its configurations."""
-    module.Autotuner._bench = _tuning(module.Autotuner._bench)
-
-
-def watch_generated(module):
-    """Count the kernels that torch.compile wrote, and leave out its own trials."""
-    cls = module.CachingAutotuner
-    cls.bench = _tuning(cls.bench)
-    original = cls.run
-
-    @functools.wraps(original)
-    def run(self, *args, **kwargs):
-        if not getattr(_local, "tuning", 0):
-            _generated(self)
-        return original(self, *args, **kwargs)
-
-    cls.run = run
-    _start()
-
-
-@_guarded
-def _generated(tuner):
-    STATE.launches += 1
-    name = (getattr(tuner, "inductor_meta", None) or {}).get("kernel_name") or getattr(tuner.fn, "__name__", "?")
-    kernel = STATE.generated.setdefault(name, dict(name=name, launches=0))
-    kernel["launches"] += 1
-    if time.perf_counter() - STATE.written > WRITE_EVERY_SECONDS:
-        _write_counts()

@@ -27,13 +27,14 @@ def _run_hidden():
             return
 
 
-def _recorder():
-    name = "_kernel_lsp_recorder"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, os.path.join(_HERE, "recorder.py"))
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
+def _hooks():
+    for part in ("recorder", "hooks"):
+        name = f"_kernel_lsp_{part}"
+        if name not in sys.modules:
+            spec = importlib.util.spec_from_file_location(name, os.path.join(_HERE, f"{part}.py"))
+            sys.modules[name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[name])
+    return sys.modules["_kernel_lsp_hooks"]
 
 
 class _Afterwards(importlib.abc.MetaPathFinder):
@@ -52,7 +53,7 @@ class _Afterwards(importlib.abc.MetaPathFinder):
         def exec_module(module):
             execute(module)
             with contextlib.suppress(Exception):  # a capture never stops the program
-                getattr(_recorder(), then)(module)
+                getattr(_hooks(), then)(module)
 
         spec.loader.exec_module = exec_module
         return spec
