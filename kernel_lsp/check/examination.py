@@ -152,6 +152,7 @@ async def _run(harness: Harness, built: Built, notes: _Notes, *, only_emulated: 
     """Run on the harness's GPU, or on the emulator if it has none."""
     try:
         await harness.open()
+        _say_what_is_right(harness, notes)
         subject = await harness.enter(harness.target.baseline, built)
         profile = await measure_baseline(harness, subject, every_case=True)
         if harness.gpu is None:
@@ -166,6 +167,14 @@ async def _run(harness: Harness, built: Built, notes: _Notes, *, only_emulated: 
             await _rehearse(harness, notes, error.message)
     finally:
         await harness.close()
+
+
+def _say_what_is_right(harness: Harness, notes: _Notes) -> None:
+    """Say of a captured workload what its outputs are held to: nobody has said what is right."""
+    if right := harness.workload.right:
+        capture = harness.target.workload.source.path.name
+        said = f"{capture}: {right}"
+        notes.findings.append(Diagnostic(str(notes.source.path), 1, 1, 1, 1, Severity.NOTE, said))
 
 
 async def _rehearse(harness: Harness, notes: _Notes, why: str) -> None:

@@ -25,7 +25,7 @@ INTERRUPTED = 130
 
 COMMANDS = (
     *("check", "watch", "judge", "refine", "draft", "facts", "explain", "report", "serve", "model"),
-    *("bench", "trust", "untrust", "doctor"),
+    *("capture", "bench", "trust", "untrust", "doctor"),
 )
 """Each is a module beside this one with an `app` of one command or of several subcommands."""
 

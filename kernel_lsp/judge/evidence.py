@@ -57,7 +57,7 @@ def _evidence(context: Context, ruling: Ruling, known: dict[str, str], address: 
         workload_path=str(target.workload.source.path),
         sources=_sources(target, candidate),
         seed=bench.measured.harness.seed if bench.measured else None,
-        checks=(*_notes(context), *context.findings.checks),
+        checks=(*_what_is_right(bench), *_notes(context), *context.findings.checks),
         traces=tuple(context.traces),
         xids=faults.drain() if faults else (),
         errors=tuple(context.findings.errors),
@@ -78,6 +78,12 @@ def _evidence(context: Context, ruling: Ruling, known: dict[str, str], address: 
         baseline_opcodes=_opcodes(bench, bench.baseline_built, ruling),
         candidate_opcodes=_opcodes(bench, context.built, ruling),
     )
+
+
+def _what_is_right(bench: Bench) -> tuple[Check, ...]:
+    """Return by what a captured workload says what is right, as a check that passed."""
+    right = bench.measured.harness.workload.right if bench.measured else ""
+    return (Check(name="what is right", status=CheckStatus.PASSED, detail=right),) if right else ()
 
 
 def _notes(context: Context) -> tuple[Check, ...]:

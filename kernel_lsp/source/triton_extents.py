@@ -1,6 +1,6 @@
 """The shapes of the tensors that a Triton kernel's host function takes, as far as its text tells.
 
-What says something: `rows, cols = x.shape`, `x.shape[-1]`, `x.view(-1, n)`, `x.numel()`, tests that raise, and the
+Shapes follow from `rows, cols = x.shape`, `x.shape[-1]`, `x.view(-1, n)`, `x.numel()`, tests that raise, and the
 masks of the kernel, `offsets < n`. Dimensions that are said to be equal, or bound to one name, are one extent.
 """
 

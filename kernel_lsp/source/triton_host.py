@@ -185,7 +185,7 @@ def uses_of(tree: ast.Module, kernel: str) -> Uses:
 
 
 def assignments(node: ast.AST) -> list[tuple[str, ast.expr]]:
-    """Yield each name that a statement assigns, with its value; `a, b = c, d` has two."""
+    """Return each name that a statement assigns, with its value; `a, b = c, d` has two."""
     if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
         return [(node.target.id, node.value)]
     if not isinstance(node, ast.Assign):

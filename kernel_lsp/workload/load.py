@@ -12,13 +12,16 @@ from typing import Any, cast
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.modules import is_problem
 from kernel_lsp.source.python import names_read, python_ast
+from kernel_lsp.workload.capture import is_capture
 from kernel_lsp.workload.contract import read_contract
 from kernel_lsp.workload.execute import load_module
 from kernel_lsp.workload.workload import Workload, describe_case, line_of, must_fit
 
 
 def load_workload(text: str, path: Path, device: str = "cpu", seed: int = 0) -> Workload:
-    """Return the workload that `text` defines; for a KernelBench problem its case as written, with weights from `seed`.
+    """Return the workload that `text` defines, or that its capture holds.
+
+    For a KernelBench problem that is the case as written, with weights from `seed`.
 
     Raises:
         WorkloadError: a part is missing, is of the wrong kind, or does not fit the others.
@@ -27,6 +30,10 @@ def load_workload(text: str, path: Path, device: str = "cpu", seed: int = 0) -> 
         from kernel_lsp.workload.problem import problem_workload  # few workers need it
 
         return problem_workload(text, path, device, seed)
+    if is_capture(text):
+        from kernel_lsp.workload.captured import captured_workload
+
+        return captured_workload(text, path)
     return workload_of(load_module(text, path), path)
 
 
@@ -81,7 +88,11 @@ def bind_launch(
     Raises:
         WorkloadError: there is no `launch` and not exactly one public function.
     """
-    if launch_text is not None:
+    if launch_text is not None and is_capture(launch_text):
+        from kernel_lsp.workload.captured import bind_captured
+
+        launch = bind_captured(launch_text, launch_path or path)
+    elif launch_text is not None:
         launch = getattr(load_module(launch_text, launch_path or path), "launch", None)
     else:
         launch = getattr(module, "launch", None) if isinstance(module, ModuleType) else None

@@ -11,6 +11,7 @@ from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import read_source
 from kernel_lsp.source.modules import is_answer, is_problem
 from kernel_lsp.source.python import is_python, python_ast
+from kernel_lsp.workload.capture import find_captures, is_capture, read_capture
 
 REQUIRED = ("CASES", "inputs", "reference")
 DRAFT = "# kernel-lsp: draft"
@@ -31,6 +32,7 @@ class WorkloadFile:
         has_launch: True if it defines `launch`.
         problem: True if it is a problem of KernelBench's: `Model`, `get_inputs` and `get_init_inputs` in place of
             `reference`, `inputs` and `CASES`.
+        captured: whether it is a capture: what a program was seen to do, and no text of its author's.
     """
 
     source: SourceFile
@@ -38,6 +40,7 @@ class WorkloadFile:
     in_kernel_file: bool
     has_launch: bool
     problem: bool = False
+    captured: bool = False
 
 
 def workload_path(kernel_file: Path) -> Path:
@@ -85,8 +88,8 @@ def find_workloads(
     alone: `STEM_problem.py` beside it, the neighbour of the same name without `_cuda`, `_triton`, `_new` or `_kernel`,
     or what a name such as `level_1_problem_19_sample_0_kernel.py` tells, `level1/19_*.py` in `problems`; any other
     `*_workload.py` beside it or below `folders` whose `KERNEL` names the file, as a path from the workload's own
-    folder; `STEM_workload.py` below `folders` without a `KERNEL`. `texts` holds files that are to be taken as they are
-    there.
+    folder; `STEM_workload.py` below `folders` without a `KERNEL`. Where there is none of these, all captures of the
+    file (see `capture.find_captures`). `texts` holds files that are to be taken as they are there.
 
     Raises:
         WorkloadError: a file found or named cannot be read or parsed, lacks a required part, or is a draft.
@@ -114,7 +117,7 @@ def find_workloads(
         if other.resolve() not in read:
             read.add(other.resolve())
             found.append(_read(other, kernel, texts))
-    return tuple(found)
+    return tuple(found) or tuple(_read(path, kernel, texts) for path in find_captures(kernel.path, folders))
 
 
 def find_launch(kernel: SourceFile) -> SourceFile | None:
@@ -182,6 +185,9 @@ def _text(path: Path, texts: Mapping[Path, str]) -> str | None:
 
 def _read(path: Path, kernel: SourceFile, texts: Mapping[Path, str]) -> WorkloadFile:
     source = kernel if path == kernel.path else _read_source(path, texts)
+    if is_capture(source.text):
+        read_capture(source.text, path)
+        return WorkloadFile(source, kernel.path, in_kernel_file=False, has_launch=True, captured=True)
     names = _top_level(_parse(source))
     if is_python(kernel.path) and is_problem(source.text):
         return WorkloadFile(source, kernel.path, in_kernel_file=path == kernel.path, has_launch=False, problem=True)

@@ -14,6 +14,7 @@ from kernel_lsp.workload.execute import blame
 
 if TYPE_CHECKING:
     from kernel_lsp.workload.call import Call
+    from kernel_lsp.workload.captured import CapturedFunction
     from kernel_lsp.workload.problem import Problem
 
 Leaf = Any  # as `leaves.Leaf`: this module is imported where torch may be missing
@@ -23,7 +24,8 @@ Leaf = Any  # as `leaves.Leaf`: this module is imported where torch may be missi
 class Workload:
     """A loaded workload; see docs/workloads.md for what each part means.
 
-    Of a KernelBench problem the last arguments are `weights`, and its reference takes the case before them all.
+    Of a KernelBench problem the last arguments are `weights`. Its reference takes the case before them all, and so does
+    that of a captured workload.
     """
 
     path: Path
@@ -37,6 +39,7 @@ class Workload:
     contract: Contract = field(default_factory=Contract)
     weights: tuple[str, ...] = ()
     problem: "Problem | None" = None
+    captured: "CapturedFunction | None" = None
 
     @property
     def calls(self) -> tuple["Call", ...]:
@@ -45,7 +48,8 @@ class Workload:
 
     def reference_on(self, case: Mapping[str, Any]) -> Callable[..., Any]:
         """Return the reference for the inputs of a case."""
-        return self.reference if self.problem is None else partial(self.reference, case)
+        takes_case = self.problem is not None or self.captured is not None
+        return partial(self.reference, case) if takes_case else self.reference
 
 
 def make_inputs(workload: Workload, case: Mapping[str, Any]) -> tuple[Leaf, ...]:

@@ -43,8 +43,7 @@ class BaselineProfile:
         run_seconds: by case, longest wall time of one run.
         rehearsal_seconds: longest wall time of a launch before the first one, in which it may compile or tune itself.
         unvaried: by argument, why no other value is tried.
-        further: keys of inputs that are tried on a candidate while time is left. Those with numbers that are not finite
-            are not among them, for nothing else shows what becomes of these.
+        further: keys of inputs tried on a candidate while time is left; those with non-finite numbers always are.
         raised: the message for each set of inputs on which it raises or faults.
         findings: checks on the way, among them inputs that are not used and why.
         later_rulings: failures of cases after the first that failed, but for what the emulator finds at a line.
@@ -101,6 +100,8 @@ async def measure_baseline(harness: Harness, baseline: Subject, *, every_case: b
         WorkloadError: the workload's contract is not kept by its `launch`.
     """
     profile = BaselineProfile()
+    if harness.workload.right:
+        profile.findings.passed("what is right", harness.workload.right)
     order = await plan.case_order(harness, profile.findings)
     if harness.large:
         detail = "inputs so large take ten times their memory to be sorted, and longer than all else"

@@ -43,6 +43,7 @@ class LoadedWorkload:
         large: True where judging needs much of the GPU's memory.
         nondeterministic: True where the workload declares that runs may differ.
         contract: what callers guarantee.
+        right: how the reference of a captured workload is computed; empty for a workload that somebody wrote.
     """
 
     cases: tuple[str, ...]
@@ -56,6 +57,7 @@ class LoadedWorkload:
     large: bool = False
     nondeterministic: bool = False
     contract: CallerContract = field(default_factory=CallerContract)
+    right: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,6 +167,8 @@ class Draws:
             return
         workload = self.workload
         for name, promise, leaf in zip(workload.argument_names, self._promises, leaves, strict=False):
+            if not isinstance(leaf, (Tensor, bool, int, float)):  # nothing but that it is fixed can be promised of it
+                continue
             tensor = leaf if isinstance(leaf, Tensor) else torch.tensor(leaf)
             if promise is not NOTHING and (broken := broken_promise(promise, tensor)):
                 made = describe_case(workload.cases[case])

@@ -34,6 +34,7 @@ from kernel_lsp.workload.load import load_workload
 from kernel_lsp.workload.workload import Workload, describe_case
 
 if TYPE_CHECKING:
+    from kernel_lsp.workload.captured import CapturedFunction
     from kernel_lsp.workload.problem import Choice, Problem
 
 SALT_BITS = 62
@@ -90,6 +91,7 @@ class Oracle:
                 chosen = _choose(workload.problem, free)
                 workload = replace(workload, cases=chosen.cases)
         draws = Draws(workload, self._device)
+        right = "" if workload.captured is None else self._settled(workload.captured, draws)
         takes = _most_needed(workload.problem, chosen) if chosen and workload.problem and free is not None else None
         budget = _budget(free, takes) if request.keep is None else request.keep
         inputs = InputSets(draws, self._device, budget, self.checksum)
@@ -99,7 +101,15 @@ class Oracle:
         self._loaded = _Parts(draws, inputs, errors, Variation(inputs, self._device))
         inputs.free_temporaries(whatever=True)
         large = bool(takes and free and takes > policy.LARGE_CASE_MEMORY_SHARE * free)
-        return self._described(workload, chosen, large=large)
+        return replace(self._described(workload, chosen, large=large), right=right)
+
+    def _settled(self, function: "CapturedFunction", draws: Draws) -> str:
+        """Find out by what a captured function is right, and say so."""
+        from kernel_lsp.runner.workers import captured  # most workers never meet one
+
+        if self._device == "cpu":
+            function.running = lambda: captured.emulated(Path(function.capture.kernel))
+        return captured.settle(function, draws)
 
     def _seeming(self, text: str) -> contextlib.AbstractContextManager[None]:
         """Return the context for importing a workload: it may read the properties of a GPU that does not exist."""

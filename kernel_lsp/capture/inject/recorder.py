@@ -1,0 +1,399 @@
+"""Records, in the user's own process, which functions launch Triton kernels, with their arguments and results.
+
+Standard library, and torch as the program imported it; nothing of Kernel LSP. It never raises, prints nothing, holds no
+tensor past the call it came in, and ends itself after its third error. One file of JSON lines for each process, in the
+folder that `KERNEL_LSP_CAPTURE` names: a line for each new signature, and one with all counts now and then, of which
+the last counts.
+
+The functions that are watched are those of files that define a Triton function. Python 3.12 tells of their calls by
+`sys.monitoring`, older ones by `sys.setprofile`.
+"""
+
+import dis
+import functools
+import json
+import os
+import sys
+import threading
+import time
+
+_describe = None  # the module beside this one, loaded with torch
+MOST_SIGNATURES = 64
+MOST_ERRORS = 3
+WRITE_EVERY_SECONDS = 1.0
+_UNWATCHED = 0x20 | 0x80 | 0x100 | 0x200  # generators and coroutines: their frames end more than once
+_VARIADIC = 0x04 | 0x08
+_local = threading.local()
+_lock = threading.RLock()
+
+
+class _State:
+    def __init__(self):
+        self.folder = os.environ.get("KERNEL_LSP_CAPTURE", "")
+        self.only = [name for name in os.environ.get("KERNEL_LSP_CAPTURE_KERNELS", "").split("\n") if name]
+        self.files = {}  # of Triton functions: their text when first seen
+        self.functions, self.kernels, self.generated = {}, {}, {}
+        self.rebound = {}
+        self.errors, self.on, self.launches = [], True, 0
+        self.began = self.written = time.perf_counter()
+        self.process = os.getpid()
+        self.watching = False
+
+
+STATE = _State()
+
+
+def _guarded(function):
+    """Note an exception in a hook; after the third nothing more is recorded."""
+
+    @functools.wraps(function)
+    def guarded(*args):
+        if not STATE.on or getattr(_local, "busy", False):
+            return None
+        _local.busy = True
+        try:
+            return function(*args)
+        except Exception as error:
+            STATE.errors.append(f"{function.__name__}: {type(error).__name__}: {error}"[:300])
+            STATE.on = len(STATE.errors) < MOST_ERRORS
+            return None
+        finally:
+            _local.busy = False
+
+    return guarded
+
+
+class _Call:
+    """A call of a watched function that has not returned."""
+
+    __slots__ = ("began", "case", "code", "kernels", "late", "record", "values", "versions")
+
+    def __init__(self, code, values, late):
+        self.code, self.values, self.late = code, values, late
+        self.versions = {}
+        tensor = _tensor_type()
+        for name, value in values.items():
+            if tensor is not None and isinstance(value, tensor):
+                self.versions[name] = value._version
+        self.record, self.case, self.kernels, self.began = None, None, [], time.perf_counter()
+
+
+def _tensor_type():
+    torch = sys.modules.get("torch")
+    return getattr(torch, "Tensor", None)
+
+
+def _calls():
+    if not hasattr(_local, "calls"):
+        _local.calls = []
+    return _local.calls
+
+
+def _is_watched(code):
+    return code.co_filename in STATE.files and not code.co_flags & _UNWATCHED and not code.co_name.startswith("<")
+
+
+def _arguments(code, variables):
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return {name: variables[name] for name in names if name in variables}
+
+
+# Calls: their entry and return.
+
+
+@_guarded
+def _entered(code, frame):
+    _calls().append(_Call(code, _arguments(code, frame.f_locals), False))
+
+
+@_guarded
+def _left(code, returned, whole):
+    calls = _calls()
+    while any(call.code is code for call in calls):
+        call = calls.pop()
+        if call.code is code:
+            if whole:
+                _finish(call, returned)
+            return
+
+
+def _profile(frame, event, argument):
+    if event == "call":
+        if frame.f_code.co_filename in STATE.files and _is_watched(frame.f_code):
+            _entered(frame.f_code, frame)
+    elif event == "return" and frame.f_code.co_filename in STATE.files and _is_watched(frame.f_code):
+        _left(frame.f_code, argument, True)
+
+
+def _watch_calls():
+    """Watch the calls of this thread; with `sys.monitoring` those of all threads."""
+    monitoring = getattr(sys, "monitoring", None)
+    if monitoring is None:
+        if sys.getprofile() is None:
+            sys.setprofile(_profile)
+            threading.setprofile(_profile)
+        return
+    if STATE.watching:
+        monitoring.restart_events()
+        return
+    STATE.watching = True
+    tool = next((i for i in (4, 3, 5, 2) if monitoring.get_tool(i) is None), None)
+    if tool is None:
+        return
+    events = monitoring.events
+
+    def started(code, _):
+        if not _is_watched(code):
+            return monitoring.DISABLE
+        frame = sys._getframe(1)
+        if frame.f_code is code:
+            _entered(code, frame)
+        return None
+
+    def returned(code, _, value):
+        if not _is_watched(code):
+            return monitoring.DISABLE
+        _left(code, value, True)
+        return None
+
+    def unwound(code, _, error):
+        if _is_watched(code):
+            _left(code, None, False)
+
+    monitoring.use_tool_id(tool, "kernel-lsp")
+    monitoring.register_callback(tool, events.PY_START, started)
+    monitoring.register_callback(tool, events.PY_RETURN, returned)
+    monitoring.register_callback(tool, events.PY_UNWIND, unwound)
+    monitoring.set_events(tool, events.PY_START | events.PY_RETURN | events.PY_UNWIND)
+
+
+# Launches.
+
+
+def _code_of(jit):
+    function = getattr(jit, "fn", None)
+    return getattr(function, "__code__", None)
+
+
+@_guarded
+def _defined(jit):
+    """Watch the functions of a new Triton function's file from now on."""
+    code = _code_of(jit)
+    file = code.co_filename if code else ""
+    library = f"{os.sep}triton{os.sep}" in file or f"{os.sep}torch{os.sep}" in file
+    if not file or library or file in STATE.files or not os.path.isfile(file):
+        return
+    with open(file, encoding="utf-8", errors="replace") as opened:
+        STATE.files[file] = opened.read()
+    _watch_calls()
+
+
+@_guarded
+def _launched(jit):
+    """Count a launch before it happens; describe its call's arguments if their signature is new."""
+    code = _code_of(jit)
+    if code is None:
+        return
+    STATE.launches += 1
+    name, file = jit.fn.__name__, code.co_filename
+    kernel = STATE.kernels.setdefault(
+        (file, name), dict(file=file, name=name, line=code.co_firstlineno, launches=0, why="")
+    )
+    kernel["launches"] += 1
+    if file not in STATE.files or (STATE.only and not any(part in name for part in STATE.only)):
+        return
+    _watch_calls()
+    call, why = _caller(file)
+    if call is None:
+        kernel["why"] = why
+        return
+    if name not in call.kernels:
+        call.kernels.append(name)
+    if call.record is None:
+        _begin(call)
+    if time.perf_counter() - STATE.written > WRITE_EVERY_SECONDS:
+        _write_counts()
+
+
+def _caller(file):
+    """Return the innermost call of a callable function of the kernel's file, else the reason why there is none."""
+    calls = _calls()
+    seen = {call.code for call in calls}
+    frame, late = sys._getframe(1), []
+    while frame is not None:  # calls that began before this thread was watched
+        if frame.f_code.co_filename == file and frame.f_code not in seen and _is_watched(frame.f_code):
+            late.append(_Call(frame.f_code, _arguments(frame.f_code, frame.f_locals), True))
+        frame = frame.f_back
+    if late:
+        calls[:0] = reversed(late)
+    why = f"no function of {os.path.basename(file)} launches it"
+    for call in reversed(calls):
+        if call.code.co_filename == file:
+            unusable = _unusable(call)
+            if unusable is None:
+                return call, ""
+            why = f"`{call.code.co_name}`: {unusable}"
+    return None, why
+
+
+def _unusable(call):
+    code = call.code
+    if getattr(code, "co_qualname", code.co_name) != code.co_name or not _is_global(code):
+        return "it is no function of the module"
+    if code.co_flags & _VARIADIC:
+        return "it takes *args or **kwargs"
+    for name, value in call.values.items():
+        if not _described().can_be_given(value):
+            return f"its argument `{name}` is a {type(value).__name__}"
+    if call.late and (names := _rebound(code)):
+        return f"its argument `{names[0]}` is bound anew before it was seen"
+    return None
+
+
+@functools.cache
+def _is_global(code):
+    """Return True if the module of its file has this code's function under its name."""
+    for module in list(sys.modules.values()):
+        if getattr(module, "__file__", None) == code.co_filename:
+            function = getattr(module, code.co_name, None)
+            while function is not None and getattr(function, "__code__", None) is not code:
+                function = getattr(function, "__wrapped__", None)
+            return function is not None
+    return False
+
+
+def _rebound(code):
+    if code not in STATE.rebound:
+        names = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+        stored = (i.argval for i in dis.get_instructions(code) if i.opname.startswith(("STORE_FAST", "DELETE_FAST")))
+        flat = (n for value in stored for n in (value if isinstance(value, tuple) else (value,)))
+        STATE.rebound[code] = [n for n in flat if n in names]
+    return STATE.rebound[code]
+
+
+def _described():
+    global _describe
+    if _describe is None:
+        import importlib.util
+
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "describe.py")
+        spec = importlib.util.spec_from_file_location("_kernel_lsp_describe", path)
+        _describe = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(_describe)
+    return _describe
+
+
+def _begin(call):
+    code = call.code
+    key = (code.co_filename, code.co_name)
+    function = STATE.functions.setdefault(
+        key, dict(file=key[0], name=key[1], line=code.co_firstlineno, calls=0, seconds=0.0, dropped=0, signatures={})
+    )
+    signature = repr([(name, _described().signature(value)) for name, value in call.values.items()])
+    record = function["signatures"].get(signature)
+    if record is None:
+        if len(function["signatures"]) >= MOST_SIGNATURES:
+            call.record = (function, None)
+            return
+        record = function["signatures"][signature] = dict(number=len(function["signatures"]), count=0, seconds=0.0)
+        if not _in_a_graph():
+            call.case = _described().describe_arguments(call.values)
+    call.record = (function, record)
+
+
+def _in_a_graph():
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        return cuda is not None and cuda.is_available() and cuda.is_current_stream_capturing()
+    except Exception:
+        return False
+
+
+def _finish(call, returned):
+    if call.record is None:
+        return
+    function, record = call.record
+    seconds = time.perf_counter() - call.began
+    function["calls"] += 1
+    function["seconds"] += seconds
+    if record is None:
+        function["dropped"] += 1
+        return
+    record["count"] += 1
+    record["seconds"] += seconds
+    if call.case is None:
+        return
+    describe = _described()
+    _line(
+        dict(
+            kind="case", file=function["file"], function=function["name"], number=record["number"],
+            text=STATE.files[function["file"]], arguments=call.case, kernels=call.kernels, late=call.late,
+            mutated=describe.mutated(call.case, call.values, call.versions), returned=describe.returned(returned),
+        )
+    )  # fmt: skip
+    _write_counts()
+
+
+@_guarded
+def _generated(tuner):
+    STATE.launches += 1
+    name = (getattr(tuner, "inductor_meta", None) or {}).get("kernel_name") or getattr(tuner.fn, "__name__", "?")
+    kernel = STATE.generated.setdefault(name, dict(name=name, launches=0))
+    kernel["launches"] += 1
+    if time.perf_counter() - STATE.written > WRITE_EVERY_SECONDS:
+        _write_counts()
+
+
+# What is written.
+
+
+def _line(document):
+    with _lock:
+        if os.getpid() != STATE.process:  # a fork: what its parent counted is its parent's
+            STATE.process, STATE.launches = os.getpid(), 0
+            for group in (STATE.functions, STATE.kernels, STATE.generated):
+                group.clear()
+        path = os.path.join(STATE.folder, f"{STATE.process}.jsonl")
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(document) + "\n")
+
+
+def _write_counts():
+    STATE.written = time.perf_counter()
+    functions = [
+        dict(function, signatures={s["number"]: [s["count"], s["seconds"]] for s in function["signatures"].values()})
+        for function in list(STATE.functions.values())
+    ]
+    _line(
+        dict(
+            kind="counts", program=os.path.basename(sys.argv[0] or "python"), seconds=STATE.written - STATE.began,
+            launches=STATE.launches, functions=functions, kernels=list(STATE.kernels.values()),
+            generated=list(STATE.generated.values()), errors=STATE.errors, device=_device(),
+        )
+    )  # fmt: skip
+
+
+def _device():
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        if (
+            cuda is not None
+            and cuda.is_available()
+            and cuda.is_initialized()
+            and "KERNEL_LSP_EMULATE" not in os.environ
+        ):
+            return cuda.get_device_name()
+    except Exception:
+        return ""
+    return ""
+
+
+def _at_end():
+    _local.busy = True
+    if sys.getprofile() is _profile:
+        sys.setprofile(None)  # the interpreter clears this module before it stops calling it
+    try:
+        if STATE.launches:
+            _write_counts()
+    except Exception:
+        STATE.on = False

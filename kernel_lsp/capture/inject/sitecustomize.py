@@ -1,0 +1,64 @@
+"""Runs first in every Python process of a captured program: starts the recorder once Triton is imported.
+
+Standard library only. It runs the `sitecustomize` that it hides first, and raises nothing.
+"""
+
+import contextlib
+import importlib.abc
+import importlib.util
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_WATCHED = {
+    "triton.runtime.jit": "watch_functions",
+    "triton.runtime.interpreter": "watch_interpreter",
+    "triton.runtime.autotuner": "watch_autotuner",
+    "torch._inductor.runtime.triton_heuristics": "watch_generated",
+}
+
+
+def _run_hidden():
+    for entry in sys.path:
+        path = os.path.join(entry, "sitecustomize.py")
+        if os.path.abspath(entry or ".") != _HERE and os.path.isfile(path):
+            spec = importlib.util.spec_from_file_location("_hidden_sitecustomize", path)
+            spec.loader.exec_module(importlib.util.module_from_spec(spec))
+            return
+
+
+def _hooks():
+    for part in ("recorder", "hooks"):
+        name = f"_kernel_lsp_{part}"
+        if name not in sys.modules:
+            spec = importlib.util.spec_from_file_location(name, os.path.join(_HERE, f"{part}.py"))
+            sys.modules[name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[name])
+    return sys.modules["_kernel_lsp_hooks"]
+
+
+class _Afterwards(importlib.abc.MetaPathFinder):
+    """Calls the recorder once a module of `_WATCHED` has been executed; other imports cost one look-up."""
+
+    def __init__(self):
+        self.wanted = dict(_WATCHED)
+
+    def find_spec(self, name, path=None, target=None):
+        then = self.wanted.pop(name, None)
+        spec = importlib.util.find_spec(name) if then else None
+        if spec is None or not hasattr(spec.loader, "exec_module"):
+            return spec
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            with contextlib.suppress(Exception):  # a capture never stops the program
+                getattr(_hooks(), then)(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+_run_hidden()
+if os.environ.get("KERNEL_LSP_CAPTURE") and os.environ.get("RANK", "") in ("", os.environ["KERNEL_LSP_CAPTURE_RANK"]):
+    sys.meta_path.insert(0, _Afterwards())

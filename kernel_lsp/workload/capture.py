@@ -1,0 +1,170 @@
+"""Reads and writes captures: a file for each function that launches kernels, with its arguments and counts.
+
+A capture is data, a JSON document. `captured.py` makes it a workload. Nothing here imports torch.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from kernel_lsp.errors import WorkloadError
+
+SCHEMA = 1
+FOLDER = Path(".kernel-lsp") / "captures"
+"""Folder of captures, below the one that a program was captured in."""
+SUFFIX = ".capture.json"
+_SIGN = '{"kernel_lsp_capture":'
+Described = Mapping[str, Any]
+"""An argument as plain data, as `capture/inject/describe.py` writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedCase:
+    """Calls of one kind.
+
+    Attributes:
+        arguments: arguments of the first such call, by name.
+        mutated: names of the leaves that it changed.
+        returned: number of tensors that it returned.
+        count: number of such calls.
+        seconds: host time within all of them.
+    """
+
+    arguments: Mapping[str, Described]
+    mutated: tuple[str, ...]
+    returned: int
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """The record of one function that launches kernels.
+
+    Attributes:
+        program: name of the recorded program.
+        kernel: the function's file.
+        function: its name there.
+        kernels: names of the kernels that it launches.
+        text: the file's text at that time.
+        cases: most host time first.
+        calls: number of calls, with those of no case.
+        dropped: reason -> number of calls that are no case.
+    """
+
+    program: str
+    kernel: str
+    function: str
+    kernels: tuple[str, ...]
+    text: str
+    cases: tuple[CapturedCase, ...]
+    calls: int
+    dropped: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def file_name(self) -> str:
+        """Return its file's name: the same for every run of any program."""
+        digest = hashlib.sha256(self.kernel.encode()).hexdigest()[:8]
+        return f"{Path(self.kernel).stem}.{self.function}.{digest}{SUFFIX}"
+
+    @property
+    def mutated(self) -> tuple[str, ...]:
+        """Return the names of the leaves that any case changes."""
+        return tuple(dict.fromkeys(name for case in self.cases for name in case.mutated))
+
+
+def is_capture(text: str) -> bool:
+    """Return True if a text is that of a capture."""
+    return text.startswith(_SIGN)
+
+
+def capture_text(capture: Capture) -> str:
+    """Return the text of a capture's file."""
+    return json.dumps({"kernel_lsp_capture": SCHEMA, **asdict(capture)}, separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def read_capture(text: str, path: Path) -> Capture:
+    """Return the capture in a text.
+
+    Raises:
+        WorkloadError: it is damaged, or of another version of this program.
+    """
+    cure = "Capture the program again, or delete the file."
+    try:
+        document = cast("dict[str, Any]", json.loads(text))
+        if document.pop("kernel_lsp_capture") != SCHEMA:
+            raise WorkloadError("this capture was written by another version of Kernel LSP", path, cure=cure)
+        cases = tuple(_case(case) for case in document.pop("cases"))
+        kernels = tuple(document.pop("kernels"))
+        return Capture(cases=cases, kernels=kernels, **document)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise WorkloadError(f"this capture cannot be read: {error}", path, cure=cure) from None
+
+
+def _case(document: dict[str, Any]) -> CapturedCase:
+    mutated = tuple(document.pop("mutated"))
+    return CapturedCase(mutated=mutated, **document)
+
+
+def find_captures(kernel: Path, folders: Sequence[Path] = ()) -> Iterator[Path]:
+    """Yield the captures of a kernel file by name: below `folders`, the folders above it, or the working folder."""
+    resolved = kernel.resolve()
+    name = f"{resolved.stem}.*.{hashlib.sha256(str(resolved).encode()).hexdigest()[:8]}{SUFFIX}"
+    places = [above / FOLDER for above in (*resolved.parents, *_working_folders())]
+    for folder in dict.fromkeys([*folders, *places]):
+        yield from sorted(folder.glob(name))
+
+
+def _working_folders() -> Iterator[Path]:
+    try:
+        here = Path(os.getcwd())  # noqa: PTH109 - it may have been deleted
+    except OSError:
+        return
+    yield from (here, *here.parents)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One leaf of a call's arguments; a workload's `inputs` makes one value for each."""
+
+    name: str
+    described: Described
+
+
+def leaves_of(case: CapturedCase) -> tuple[Leaf, ...]:
+    """Return the leaves of a case's arguments in order: those within tuples and lists too, without constants."""
+    return tuple(leaf for name, described in case.arguments.items() for leaf in _leaves(name, described))
+
+
+def _leaves(name: str, described: Described) -> Iterator[Leaf]:
+    if described["kind"] in ("tuple", "list"):
+        for number, item in enumerate(described["items"]):
+            yield from _leaves(f"{name}_{number}", item)
+    elif described["kind"] not in ("like", "triton"):
+        yield Leaf(name, described)
+
+
+def form_of(case: CapturedCase) -> str:
+    """Return the key that cases of one workload share: names, nesting, and constants."""
+    return json.dumps({name: _form(described) for name, described in case.arguments.items()})
+
+
+def _form(described: Described) -> object:
+    kind = described["kind"]
+    if kind in ("tuple", "list"):
+        return [kind, *(_form(item) for item in described["items"])]
+    return dict(described) if kind in ("like", "triton") else "leaf"
+
+
+def is_dense(described: Described) -> bool:
+    """Return True if a tensor is contiguous."""
+    expected = 1
+    for size, step in zip(reversed(described["shape"]), reversed(described["stride"]), strict=True):
+        if size != 1 and step != expected:
+            return False
+        expected *= size
+    return True

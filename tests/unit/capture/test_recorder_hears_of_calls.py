@@ -1,0 +1,48 @@
+"""The recorder hears of calls at their entry and return, by `sys.monitoring` or `sys.setprofile`."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RECORDER = Path(__file__).parents[3] / "kernel_lsp/capture/inject/recorder.py"
+PYTHONS = sorted({sys.executable, *filter(None, map(shutil.which, ("python3.12", "python3.13")))})
+PROGRAM = f"""
+import importlib.util, sys
+sys.modules["torch"] = type(sys)("torch")
+spec = importlib.util.spec_from_file_location("recorder", {str(RECORDER)!r})
+recorder = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(recorder)
+seen = []
+recorder._finish = lambda call, value: seen.append((call.code.co_name, dict(call.values), value))
+recorder.STATE.files[__file__] = ""
+recorder._watch_calls()
+
+def rebinding(a, b=2):
+    a = a + 1
+    assert [call.code.co_name for call in recorder._calls()] == ["rebinding"]
+    return a * b
+
+def failing(x):
+    raise ValueError
+
+rebinding(1)
+try:
+    failing(3)
+except ValueError:
+    pass
+assert seen[0] == ("rebinding", {{"a": 1, "b": 2}}, 4), seen
+assert recorder._calls() == [] and recorder.STATE.errors == [] and recorder.STATE.on
+"""
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_arguments_are_those_at_entry_and_nothing_is_held_afterwards(python: str, tmp_path: Path):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    if subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode:
+        pytest.skip(f"{python} does not start")
+    ran = subprocess.run([python, str(path)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
