@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from kernel_lsp.lsp.wire import (
+    EvidencePage,
     JobCancelled,
     JobList,
     KernelFiles,
@@ -15,7 +16,6 @@ from kernel_lsp.lsp.wire import (
     StartedJob,
     VariantList,
     VariantTexts,
-    VerdictEvidence,
     Work,
 )
 
@@ -85,7 +85,7 @@ REQUESTS = (
     Request("kernelLsp/startJob", StartJob, StartedJob, "starts a job, or joins the one that does the same"),
     Request("kernelLsp/cancelJob", OneJob, JobCancelled, "ends a job and all its processes"),
     Request("kernelLsp/jobs", Nothing, JobList, "the jobs that there are"),
-    Request("kernelLsp/evidence", OneVerdict, VerdictEvidence, "what a verdict rests on"),
+    Request("kernelLsp/evidence", OneVerdict, EvidencePage, "what a verdict rests on, as a page"),
     Request("kernelLsp/status", Nothing, ServerStatus, "the state of the server"),
     Request("kernelLsp/kernels", Nothing, KernelFiles, "the kernels of the workspace and what is known of them"),
     Request("kernelLsp/variants", OneText, VariantList, "the variants of a text that were verified to be faster"),

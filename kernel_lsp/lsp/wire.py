@@ -13,7 +13,7 @@ import msgspec
 from kernel_lsp.refine.progress import Progress
 
 if TYPE_CHECKING:  # they bring pydantic with them, for which the answer to `initialize` must not wait
-    from kernel_lsp.judge.verdict import KernelResources, Verdict
+    from kernel_lsp.judge.verdict import KernelResources
 
 _Record = TypeVar("_Record")
 
@@ -277,29 +277,15 @@ class KernelOpcodes:
 
 @dataclass(frozen=True, slots=True)
 class Opcodes:
-    """The instructions of a verdict's kernels, compiled again for `arch`, that of the GPU that it was timed on."""
+    """The instructions of a verdict's kernels, compiled again for `arch`, that of the GPU that it was timed on.
+
+    Attributes:
+        section: them as a part of the evidence page, in HTML.
+    """
 
     arch: str | None
     kernels: tuple[KernelOpcodes, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SearchTurn:
-    """One candidate of the search that came to a verdict.
-
-    Attributes:
-        candidate: digest of its text.
-        prompt, answer: what a model was asked and said, where one was.
-        label, outcome, speedup: null where it was not judged in full.
-    """
-
-    number: int
-    candidate: str
-    prompt: str | None
-    answer: str | None
-    label: str | None
-    outcome: str | None
-    speedup: float | None
+    section: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,21 +293,31 @@ class VerdictEvidence:
     """What a verdict rests on.
 
     Attributes:
+        verdict: its id.
         name: its short id.
         title: the verdict in one line.
         markdown: the whole of it as text.
-        turns: of the search that came to it.
     """
 
+    verdict: str
     name: str
     title: str
     markdown: str
-    verdict: "Verdict"
-    turns: tuple[SearchTurn, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class EvidencePage(VerdictEvidence):
+    """What a verdict rests on, as a page for a webview: HTML that loads nothing and allows scripts by a nonce alone.
+
+    Its script posts `{asks, text}` to the editor, where `asks` is `diff`, `apply`, `text` (the Markdown), `copy` (of
+    `text`) or `instructions`, answered by `{html}`, an `Opcodes.section`, or by `{problem}`, why there is none.
+    """
+
+    page: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceFile(VerdictEvidence):
     """What a verdict rests on, and the file that shows it."""
 
     path: str

@@ -13,10 +13,11 @@ from kernel_lsp.bench.run import Progress
 from kernel_lsp.bench.totals import Agreement, Totals
 from kernel_lsp.report.machine import records_json
 from kernel_lsp.report.units import interval_text, percent_text, seconds_text, speedup_text
-from kernel_lsp.report.view import Tone, tone_of
+from kernel_lsp.report.view.parts import Tone
+from kernel_lsp.report.view.words import tone_of
 
 _LATEST = 8
-_STYLES = {Tone.GOOD: "bold green", Tone.PLAIN: "", Tone.DOUBT: "yellow", Tone.BAD: "red"}
+_STYLES = {Tone.GOOD: "bold green", Tone.PLAIN: "", Tone.DOUBT: "yellow", Tone.BAD: "red", Tone.QUIET: "dim"}
 
 
 def bench_view(progress: Progress) -> RenderableType:

@@ -1,7 +1,8 @@
 """The rows that the terminal and the page both show."""
 
 from kernel_lsp.judge.verdict import KernelResources
-from kernel_lsp.report.view import change_text, kernel_rows, opcode_rows
+from kernel_lsp.report.view.kernels import kernel_rows, opcode_rows
+from kernel_lsp.report.view.words import change_text
 from tests.unit.report.sample_verdicts import evidence
 
 
@@ -34,7 +35,7 @@ def test_the_largest_change_of_instructions_comes_first():
     counted = evidence(
         baseline_opcodes={"FFMA": 8, "LDG": 4, "MOV": 1}, candidate_opcodes={"FFMA": 9, "LDG": 1, "MOV": 1}
     )
-    assert opcode_rows(counted) == [("LDG", 4, 1), ("FFMA", 8, 9)]
+    assert opcode_rows(counted.baseline_opcodes, counted.candidate_opcodes) == [("LDG", 4, 1), ("FFMA", 8, 9)]
 
 
 def test_what_stays_is_said_once():
