@@ -76,7 +76,7 @@ def instructions_section(kernels: Mapping[str, tuple[Counts, Counts]], arch: str
         table = Table(
             (Column("Opcode", figure=False), Column("Baseline"), Column("Candidate"), Column("Difference")),
             tuple((kind, str(old), str(new), f"{new - old:+}") for kind, old, new in (totals, *changed)),
-            f"{where}instructions in the machine code, of the kinds whose number changes.".capitalize(),
+            f"{where}Instructions in the machine code, of the kinds whose number changes.",
         )
         parts += [More(f"{len(changed)} opcodes are used more or less often", (table,))] if changed else []
     return Section(INSTRUCTIONS, "Instructions", tuple(parts))

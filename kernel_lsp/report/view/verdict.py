@@ -141,7 +141,7 @@ def _circumstances(verdict: Verdict) -> Section:
     target = f" for {evidence.build_arch}" if evidence.build_arch else ""
     facts = {
         "GPU": [device.name, device.arch, f"driver {device.driver}", device.uuid] if device else [],
-        "judged": [evidence.created.replace("T", " ").replace("Z", " UTC")],
+        "judged": [evidence.created.replace("T", " ").replace("+00:00", " UTC").replace("Z", " UTC")],
         "measured": measured,
         "built": [extension_text(extension) for extension in evidence.extensions] or [f"{evidence.build_way}{target}"],
         "versions": [f"{tool} {version}" for tool, version in evidence.versions.items()],
