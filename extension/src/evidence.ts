@@ -31,7 +31,7 @@ export class EvidencePanels implements vscode.Disposable {
       before.reveal();
       return;
     }
-    const title = `Evidence: ${found.title}`;
+    const title = `Evidence: ${found.label}`;
     const panel = vscode.window.createWebviewPanel("kernelLsp.evidence", title, vscode.ViewColumn.Active, {
       enableScripts: true, // the page allows its own alone, by a nonce
       localResourceRoots: [],

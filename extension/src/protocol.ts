@@ -172,6 +172,7 @@ export interface OneVerdict {
 export interface EvidencePage {
   verdict: string;
   name: string;
+  label: string;
   title: string;
   markdown: string;
   page: string;

@@ -43,7 +43,10 @@ def find_evidence(store: Store, unsaved: Mapping[str, dict[str, Any]], name: str
 def as_text(found: Found) -> VerdictEvidence:
     """The evidence as Markdown, for every editor."""
     verdict = found.verdict
-    return VerdictEvidence(verdict.id, found.name, evidence_title(verdict), evidence_markdown(verdict, found.name))
+    label = verdict.evidence.candidate_label
+    return VerdictEvidence(
+        verdict.id, found.name, label, evidence_title(verdict), evidence_markdown(verdict, found.name)
+    )
 
 
 def as_page(found: Found, *, applies: bool) -> EvidencePage:
@@ -54,4 +57,5 @@ def as_page(found: Found, *, applies: bool) -> EvidencePage:
 
 def instructions_html(kernels: Sequence[KernelOpcodes], arch: str | None) -> str:
     """The instructions of both sides of each kernel as a section of the page."""
-    return section_element(instructions_section({one.name: (one.baseline, one.candidate) for one in kernels}, arch))
+    section = instructions_section({one.name: (one.baseline, one.candidate) for one in kernels}, arch)
+    return str(section_element(section))

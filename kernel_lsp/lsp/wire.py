@@ -295,12 +295,14 @@ class VerdictEvidence:
     Attributes:
         verdict: its id.
         name: its short id.
+        label: what was changed.
         title: the verdict in one line.
         markdown: the whole of it as text.
     """
 
     verdict: str
     name: str
+    label: str
     title: str
     markdown: str
 

@@ -53,7 +53,7 @@
     return {
       style, width, marks,
       height: names.length > 0 ? 55 + 28 * names.length : 320,
-      marginLeft: names.length > 0 ? Math.max(...names.map((name) => short(name).length)) * 6.4 + 16 : 55,
+      marginLeft: names.length > 0 ? Math.max(...names.map((name) => short(name).length)) * 6.8 + 16 : 55,
       marginRight: labelled ? EDGE : 24, marginBottom: 40,
       x: axis(plot.x, names.length > 0, short), y: axis(plot.y, true, short),
       ...(plot.series.length > 0 && { color: coloured }),
