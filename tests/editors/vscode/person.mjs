@@ -68,7 +68,7 @@ await sit({ vsix }, folder, "broken.cu", async (me, server) => {
   await me.page.keyboard.press("Enter");
   const page = await me.webview();
   await page.getByRole("heading", { name: "Time" }).waitFor();
-  await page.getByText(/^softmax_kernel on sm_90: /).waitFor();
+  await page.locator("#instructions > p", { hasText: "softmax_kernel on sm_90: " }).waitFor();
   await page.locator("#plot-intervals svg").waitFor();
   await me.shot("09-evidence");
   const blocks = page.locator("#plot-blocks");
