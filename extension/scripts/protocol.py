@@ -12,7 +12,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 from pydantic import BaseModel
 
-from kernel_lsp.judge.verdict import KernelResources, Unbounded, Verdict
+from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.lsp.catalog import COMMANDS, JOBS
 from kernel_lsp.lsp.requests import REQUESTS
 from kernel_lsp.lsp.wire import JobRecord, Work
@@ -20,7 +20,7 @@ from kernel_lsp.lsp.wire import JobRecord, Work
 TARGET = Path(__file__).parents[1] / "src/protocol.ts"
 
 _COLUMNS = 120
-_LATER = {"KernelResources": KernelResources, "Verdict": Verdict}  # what `wire` imports for types alone
+_LATER = {"KernelResources": KernelResources}  # what `wire` imports for types alone
 _PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", NoneType: "null", Any: "unknown"}
 _ATTRIBUTES = "Attributes:\n"
 
@@ -113,7 +113,7 @@ def written(hint: Any) -> str:
     if hint is Work:
         return "Work"
     if origin is Annotated:
-        return "number | string" if hint == Unbounded else written(arguments[0])
+        return written(arguments[0])
     if origin in (Union, UnionType):
         return " | ".join(dict.fromkeys(map(written, arguments)))
     if origin is dict:

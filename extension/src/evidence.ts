@@ -1,16 +1,15 @@
-import { randomBytes } from "node:crypto";
 import * as vscode from "vscode";
-import type { Opcodes, VerdictEvidence } from "./protocol";
+import type { EvidencePage } from "./protocol";
 import type { Server } from "./server";
 import type { Variants } from "./variants";
 
-/** What the page may ask for. */
-export type Asked = "ready" | "diff" | "apply" | "copy" | "text";
+/** What the server's page asks for; `text` is what is to be copied. */
+interface Asked {
+  asks: "instructions" | "diff" | "apply" | "copy" | "text";
+  text: string;
+}
 
-/** What the page is sent. */
-export type Sent = { evidence: VerdictEvidence; applies: boolean } | { opcodes: Opcodes } | { noOpcodes: string };
-
-/** Panels that show what verdicts rest on, one for each verdict. */
+/** Panels that show the server's pages of evidence, one for each verdict. */
 export class EvidencePanels implements vscode.Disposable {
   readonly #panels = new Map<string, vscode.WebviewPanel>();
 
@@ -27,31 +26,26 @@ export class EvidencePanels implements vscode.Disposable {
   async show(verdict: string, uri?: string): Promise<void> {
     const place = uri === undefined ? {} : { textDocument: { uri } };
     const found = await this.server.request("evidence", { verdict, ...place });
-    const id = found.verdict.id;
-    const before = this.#panels.get(id);
+    const before = this.#panels.get(found.verdict);
     if (before !== undefined) {
       before.reveal();
       return;
     }
-    const media = vscode.Uri.joinPath(this.server.context.extensionUri, "media");
-    const dist = vscode.Uri.joinPath(this.server.context.extensionUri, "dist");
-    const title = `Evidence: ${found.verdict.evidence.candidate_label}`;
-    const options = {
-      enableScripts: true,
-      localResourceRoots: [media, dist],
+    const title = `Evidence: ${found.label}`;
+    const panel = vscode.window.createWebviewPanel("kernelLsp.evidence", title, vscode.ViewColumn.Active, {
+      enableScripts: true, // the page allows its own alone, by a nonce
+      localResourceRoots: [],
       enableFindWidget: true,
       retainContextWhenHidden: true,
-    };
-    const panel = vscode.window.createWebviewPanel("kernelLsp.evidence", title, vscode.ViewColumn.Active, options);
-    this.#panels.set(id, panel);
-    panel.onDidDispose(() => this.#panels.delete(id));
-    const send = (message: Sent): void => void panel.webview.postMessage(message);
+    });
+    this.#panels.set(found.verdict, panel);
+    panel.onDidDispose(() => this.#panels.delete(found.verdict));
     panel.webview.onDidReceiveMessage((asked: Asked) => {
-      this.#answer(asked, found, uri, send).catch((error: unknown) => {
+      this.#answer(asked, found, uri, panel.webview).catch((error: unknown) => {
         this.server.complain(error);
       });
     });
-    panel.webview.html = page(panel.webview, dist, media, title);
+    panel.webview.html = found.page;
   }
 
   /** Lets the user pick one of a file's verdicts; shows it at once where there is just one. */
@@ -76,61 +70,38 @@ export class EvidencePanels implements vscode.Disposable {
 
   async #answer(
     asked: Asked,
-    found: VerdictEvidence,
+    { verdict, markdown }: EvidencePage,
     uri: string | undefined,
-    send: (message: Sent) => void,
+    webview: vscode.Webview,
   ): Promise<void> {
-    const { id, evidence } = found.verdict;
-    switch (asked) {
-      case "ready": {
-        const offers = uri === undefined ? [] : await this.variants.list(uri);
-        send({ evidence: found, applies: offers.some((one) => one.verdict === id && one.fits) });
-        if (uri !== undefined) send(await this.#opcodes(id, uri));
+    switch (asked.asks) {
+      case "instructions":
+        await webview.postMessage(await this.#instructions(verdict, uri));
         break;
-      }
       case "diff":
-        if (uri !== undefined) await this.variants.showDifference(uri, id);
+        if (uri !== undefined) await this.variants.showDifference(uri, verdict);
         break;
       case "apply":
-        if (uri !== undefined) await this.variants.apply(uri, id);
+        if (uri !== undefined) await this.variants.apply(uri, verdict);
         break;
       case "copy":
-        await vscode.env.clipboard.writeText(evidence.command);
+        await vscode.env.clipboard.writeText(asked.text);
         vscode.window.setStatusBarMessage("$(check) Copied", 3000);
         break;
       case "text": {
-        const document = await vscode.workspace.openTextDocument({ language: "markdown", content: found.markdown });
+        const document = await vscode.workspace.openTextDocument({ language: "markdown", content: markdown });
         await vscode.window.showTextDocument(document);
       }
     }
   }
 
-  async #opcodes(verdict: string, uri: string): Promise<Sent> {
+  /** The part of the page for which both versions are compiled, or why there is none. */
+  async #instructions(verdict: string, uri: string | undefined): Promise<{ html: string } | { problem: string }> {
+    if (uri === undefined) return { problem: "The file that they are of is not known." };
     try {
-      return { opcodes: await this.server.request("opcodes", { textDocument: { uri }, verdict }) };
+      return { html: (await this.server.request("opcodes", { textDocument: { uri }, verdict })).section };
     } catch (error) {
-      return { noOpcodes: error instanceof Error ? error.message : String(error) };
+      return { problem: error instanceof Error ? error.message : String(error) };
     }
   }
-}
-
-function page(webview: vscode.Webview, dist: vscode.Uri, media: vscode.Uri, title: string): string {
-  const nonce = randomBytes(16).toString("hex");
-  const script = webview.asWebviewUri(vscode.Uri.joinPath(dist, "evidence.js")).toString();
-  const style = webview.asWebviewUri(vscode.Uri.joinPath(media, "evidence.css")).toString();
-  const policy = `default-src 'none'; style-src ${webview.cspSource}; script-src 'nonce-${nonce}'`;
-  return `<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="UTF-8">
-<meta http-equiv="Content-Security-Policy" content="${policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1.0">
-<title>${title.replaceAll("&", "&amp;").replaceAll("<", "&lt;")}</title>
-<link rel="stylesheet" href="${style}">
-</head>
-<body>
-<main id="page" aria-busy="true"></main>
-<script nonce="${nonce}" src="${script}"></script>
-</body>
-</html>`;
 }

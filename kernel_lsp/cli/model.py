@@ -3,6 +3,7 @@
 Serving one is a distribution of its own, `server/`, which adds its commands by the entry point `kernel_lsp.commands`.
 """
 
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Annotated
 
@@ -26,8 +27,7 @@ class _WithServed(TyperGroup):
     def get_command(self, ctx: typer.Context, cmd_name: str):  # pyright: ignore[reportIncompatibleMethodOverride]
         if cmd_name not in SERVED:
             return super().get_command(ctx, cmd_name)
-        served = typer.main.get_group(_served())
-        return served.get_command(ctx, cmd_name)
+        return _served().get_command(ctx, cmd_name)
 
 
 app = typer.Typer(cls=_WithServed, add_completion=False, no_args_is_help=True)
@@ -66,15 +66,16 @@ def allow(
         out.print(known, markup=False)
 
 
-def _served() -> typer.Typer:
+@cache
+def _served() -> TyperGroup:
     """Return the commands of the server's distribution, or the same names, each of which says that it is missing."""
     for point in entry_points(group="kernel_lsp.commands", name="model"):
-        return point.load()
+        return typer.main.get_group(point.load())
     missing = typer.Typer()
     for name in SERVED:
         settings = {"ignore_unknown_options": True, "allow_extra_args": True}
         missing.command(name, context_settings=settings, help="(needs kernel-model-server)")(_say_it_is_missing)
-    return missing
+    return typer.main.get_group(missing)
 
 
 def _say_it_is_missing() -> None:

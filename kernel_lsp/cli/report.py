@@ -12,8 +12,9 @@ from kernel_lsp.cli.options import Json
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.report.machine import records_json, verdict_json
-from kernel_lsp.report.page import Step, verdict_page
+from kernel_lsp.report.page import verdict_page
 from kernel_lsp.report.sources import write_sources
+from kernel_lsp.report.steps import search_steps
 from kernel_lsp.report.terminal import VerdictCard
 from kernel_lsp.report.units import speedup_text
 from kernel_lsp.store.store import Store
@@ -62,7 +63,7 @@ def _show(store: Store, found: str, json: bool) -> None:
 
 def _write_page(store: Store, found: str, output: Path | None) -> None:
     name = store.short_id(found)
-    page = verdict_page(Verdict.model_validate(store.find_verdict(found)), name, _steps(store, found))
+    page = verdict_page(Verdict.model_validate(store.find_verdict(found)), name, search_steps(store, found))
     path = output or Path(f"{name}.html")
     try:
         path.write_text(page, encoding="utf-8")
@@ -70,19 +71,6 @@ def _write_page(store: Store, found: str, output: Path | None) -> None:
         message = f"The page cannot be written: {error.strerror}."
         raise ConfigurationError(message, path, cure="Name another file with --output.") from None
     typer.echo(path)
-
-
-def _steps(store: Store, found: str) -> list[Step]:
-    """Return the steps of the search that led to the verdict; empty if it came from no search."""
-    session = store.find_session(found)
-    steps: list[Step] = []
-    for turn in store.list_turns(session) if session else ():
-        document = store.find_verdict(turn.verdict) if turn.verdict else None
-        said = Verdict.model_validate(document) if document else None
-        label = said.evidence.candidate_label if said else turn.candidate[:12]
-        outcome = said.verdict.value if said else "dropped"
-        steps.append(Step(turn.number, label, outcome, said.speedup if said else None, turn.prompt, turn.answer))
-    return steps
 
 
 def _write(store: Store, found: str, folder: Path, json: bool) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from kernel_lsp.lsp.wire import (
+    EvidencePage,
     JobCancelled,
     JobList,
     KernelFiles,
@@ -15,7 +16,6 @@ from kernel_lsp.lsp.wire import (
     StartedJob,
     VariantList,
     VariantTexts,
-    VerdictEvidence,
     Work,
 )
 
@@ -85,7 +85,7 @@ REQUESTS = (
     RequestKind("kernelLsp/startJob", StartJob, StartedJob, "starts a job, or joins a running one that does the same"),
     RequestKind("kernelLsp/cancelJob", OneJob, JobCancelled, "ends a job and all its processes"),
     RequestKind("kernelLsp/jobs", Nothing, JobList, "the jobs under way, and the last ended ones"),
-    RequestKind("kernelLsp/evidence", OneVerdict, VerdictEvidence, "the evidence of a verdict"),
+    RequestKind("kernelLsp/evidence", OneVerdict, EvidencePage, "the evidence of a verdict, as a page"),
     RequestKind("kernelLsp/status", Nothing, ServerStatus, "the state of the server"),
     RequestKind(
         "kernelLsp/kernels", Nothing, KernelFiles, "the kernels of the workspace, with the known facts on each"

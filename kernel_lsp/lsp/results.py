@@ -15,10 +15,10 @@ from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.client import Client
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.settings import ClientSettings
-from kernel_lsp.lsp.wire import VerdictEvidence
 
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
+    from kernel_lsp.lsp.evidence import Found
     from kernel_lsp.lsp.standing import DocumentStatus
     from kernel_lsp.refine.offers import Known, Offer
     from kernel_lsp.source.kernel import Kernel
@@ -137,7 +137,7 @@ class Results:
         settings = self._settings.at(document.path)
         return await asyncio.to_thread(_find_cures, document, kernel, workload, rule, settings)
 
-    async def evidence(self, path: Path, verdict: str) -> VerdictEvidence:
+    async def evidence(self, path: Path, verdict: str) -> "Found":
         """Return the evidence of a verdict; the settings at `path` name the store."""
         folder = self._settings.at(path).paths.data
         unsaved = {name: document for name, (_, document) in self._unsaved.items()}
@@ -191,7 +191,7 @@ def _find_cures(*given: Any) -> list[str]:
     return find_cures(*given)
 
 
-def _find_evidence(*given: Any) -> VerdictEvidence:
-    from kernel_lsp.lsp.standing import find_evidence
+def _find_evidence(*given: Any) -> "Found":
+    from kernel_lsp.lsp.evidence import find_evidence
 
     return find_evidence(*given)

@@ -14,13 +14,12 @@ from kernel_lsp.errors import ConfigurationError, KernelLspError, SourceError, W
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.lsp.documents import Document
-from kernel_lsp.lsp.wire import SearchTurn, VerdictEvidence
 from kernel_lsp.refine.lowering import LANGUAGES
 from kernel_lsp.refine.offers import Known, Offer, find_offers
 from kernel_lsp.report.units import percent_text, time_text
 from kernel_lsp.source.files import read_source
 from kernel_lsp.source.kernel import Kernel
-from kernel_lsp.store.store import Store, Turn, VerdictRow
+from kernel_lsp.store.store import Store, VerdictRow
 from kernel_lsp.workload.spec import WorkloadFile, find_workloads
 
 _LOOKED_AT = 50  # latest verdicts on a file that are read
@@ -190,40 +189,3 @@ def find_cures(document: Document, kernel: Kernel, workload: WorkloadFile, rule:
         return []
     found = find_rewrites(baseline, kernel, device)
     return [c.label for c in found if c.origin.removeprefix("rewrite:") in CURES[rule]]
-
-
-def find_evidence(store: Store, unsaved: dict[str, dict[str, Any]], name: str) -> VerdictEvidence:
-    """Return the evidence of a verdict, by its id or a prefix of the id.
-
-    Raises:
-        ConfigurationError: there is none, or there are several.
-    """
-    from kernel_lsp.report.evidence import evidence_markdown
-
-    document = unsaved.get(name)
-    short = name
-    turns: tuple[SearchTurn, ...] = ()
-    if document is None:
-        found = store.resolve(name)
-        document, short = store.find_verdict(found), store.short_id(found)
-        turns = tuple(_turn(store, turn) for turn in store.find_turns(found))
-    if document is None:
-        raise ConfigurationError("The verdict is not in the store any more.")
-    verdict = Verdict.model_validate(document)
-    markdown = evidence_markdown(verdict, short)
-    title = markdown.partition("\n")[0].removeprefix("# ")
-    return VerdictEvidence(short, title, markdown, verdict, turns)
-
-
-def _turn(store: Store, turn: Turn) -> SearchTurn:
-    document = store.find_verdict(turn.verdict) if turn.verdict else None
-    verdict = Verdict.model_validate(document) if document is not None else None
-    return SearchTurn(
-        number=turn.number,
-        candidate=turn.candidate,
-        prompt=turn.prompt,
-        answer=turn.answer,
-        label=verdict.evidence.candidate_label if verdict else None,
-        outcome=verdict.verdict if verdict else None,
-        speedup=verdict.speedup if verdict else None,
-    )

@@ -13,7 +13,7 @@ import msgspec
 from kernel_lsp.refine.progress import Progress
 
 if TYPE_CHECKING:  # pydantic is slow to import, and the answer to `initialize` must not wait
-    from kernel_lsp.judge.verdict import KernelResources, Verdict
+    from kernel_lsp.judge.verdict import KernelResources
 
 _Record = TypeVar("_Record")
 
@@ -277,29 +277,15 @@ class KernelOpcodes:
 
 @dataclass(frozen=True, slots=True)
 class Opcodes:
-    """The instruction counts of a verdict's kernels, compiled again for `arch`, the architecture it was timed on."""
+    """The instruction counts of a verdict's kernels, compiled again for `arch`, the architecture it was timed on.
+
+    Attributes:
+        section: the counts as a part of the evidence page, in HTML.
+    """
 
     arch: str | None
     kernels: tuple[KernelOpcodes, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SearchTurn:
-    """One judged candidate of the search.
-
-    Attributes:
-        candidate: digest of its text.
-        prompt, answer: what a model was asked and said, where one was.
-        label, outcome, speedup: null where it was not judged in full.
-    """
-
-    number: int
-    candidate: str
-    prompt: str | None
-    answer: str | None
-    label: str | None
-    outcome: str | None
-    speedup: float | None
+    section: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,21 +293,33 @@ class VerdictEvidence:
     """The evidence of a verdict.
 
     Attributes:
+        verdict: its id.
         name: its short id.
+        label: what was changed.
         title: the verdict in one line.
         markdown: the whole of it as text.
-        turns: those of the search that led to the verdict.
     """
 
+    verdict: str
     name: str
+    label: str
     title: str
     markdown: str
-    verdict: "Verdict"
-    turns: tuple[SearchTurn, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class EvidencePage(VerdictEvidence):
+    """The evidence of a verdict as a page for a webview: HTML that loads nothing and allows scripts only by a nonce.
+
+    Its script posts `{asks, text}` to the editor, where `asks` is `diff`, `apply`, `text` (the Markdown), `copy` (of
+    `text`) or `instructions`, answered by `{html}`, an `Opcodes.section`, or by `{problem}`, why there is none.
+    """
+
+    page: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceFile(VerdictEvidence):
     """The evidence of a verdict, and the file that shows it."""
 
     path: str

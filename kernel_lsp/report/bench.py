@@ -13,10 +13,11 @@ from kernel_lsp.bench.run import Progress
 from kernel_lsp.bench.totals import Agreement, Totals
 from kernel_lsp.report.machine import records_json
 from kernel_lsp.report.units import interval_text, percent_text, seconds_text, speedup_text
-from kernel_lsp.report.view import Tone, tone_of
+from kernel_lsp.report.view.parts import Tone
+from kernel_lsp.report.view.words import tone_of
 
 _LATEST = 8
-_STYLES = {Tone.GOOD: "bold green", Tone.PLAIN: "", Tone.DOUBT: "yellow", Tone.BAD: "red"}
+_STYLES = {Tone.GOOD: "bold green", Tone.PLAIN: "", Tone.DOUBT: "yellow", Tone.BAD: "red", Tone.QUIET: "dim"}
 
 
 def bench_view(progress: Progress) -> RenderableType:
@@ -49,7 +50,7 @@ def _far(done: int, total: int, said: str) -> Table:
 
 
 def search_words(search: Search) -> str:
-    """What a search came to: its reason, how its candidates fell, and what was left out."""
+    """Return the result of a search: its reason, the outcomes of its candidates, and what was left out."""
     fell = ", ".join(f"{count} {verdict}" for verdict, count in search.outcomes.items())
     said = search.reason if search.answer is None else f"answered, {search.reason}"
     return "; ".join((said, *([fell] if fell and fell not in said else []), *search.notes))
@@ -88,7 +89,7 @@ def results_table(results: Sequence[Result]) -> Table:
 
 
 def totals_view(progress: Progress, totals: Totals) -> RenderableType:
-    """What a bench came to: every candidate, the sums, and what could not be judged."""
+    """Return the results of a bench: every candidate, the sums, and what could not be judged."""
     rows = Table.grid(padding=(0, 2, 0, 0))
     for name, said in totals_words(totals).items():
         rows.add_row(Text(name, "dim"), Text(said))
@@ -162,7 +163,7 @@ def speedup_of(comparison: Comparison | None) -> str:
 
 
 def published_words(result: Result) -> str:
-    """What KernelBench's method says: `right 1.42x`, `wrong`, `not compiled`, or `unknown`."""
+    """Return the result by KernelBench's method: `right 1.42x`, `wrong`, `not compiled`, or `unknown`."""
     said = result.published
     if said is None:
         return "unknown" if result.published_trouble else ""

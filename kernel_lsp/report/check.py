@@ -39,7 +39,7 @@ def file_view(report: FileReport, text: str, width: int = 0) -> RenderableType:
 
 
 def summary_view(reports: Sequence[FileReport], *, strict: bool = False) -> RenderableType:
-    """What could not be done and why, then one line for all files; `strict` says that warnings fail."""
+    """Return what could not be done and why, then one line for all files; with `strict` warnings fail."""
     skipped = [[check for check in report.checks if check.status is CheckStatus.SKIPPED] for report in reports]
     without: list[str] = []
     if any(_is_run(check) for checks in skipped for check in checks):
@@ -72,7 +72,7 @@ def summary_view(reports: Sequence[FileReport], *, strict: bool = False) -> Rend
 
 
 def _gaps(reports: Sequence[FileReport]) -> list[str]:
-    """What was not done, so that nobody takes it for well."""
+    """Return what was not done, which nobody may take for well."""
     assumed = [one for report in reports for one in report.assumed]
     compiled, guessed = sum(one.compiled for one in assumed), sum(one.guessed for one in assumed)
     never = sum(len(report.never_launched) for report in reports)
@@ -90,14 +90,14 @@ def _any_compiled(reports: Sequence[FileReport]) -> bool:
 
 
 def _is_whole(report: FileReport) -> bool:
-    """Whether all that a check can do without being told more was done."""
+    """Return True if all was done that a check can do without a workload."""
     away = any(d.severity is Severity.WARNING and "cannot be imported" in d.message for d in report.diagnostics)
     unknown = compiler_part(report.language).compiles_at_launch and _is_bare(report)
     return not report.not_compiled and not away and not unknown
 
 
 def _is_bare(report: FileReport) -> bool:
-    """Whether nothing at all came of a file without a workload."""
+    """Return True for a file without a workload of which nothing was compiled."""
     return not report.workloads and any("nothing was compiled" in d.message for d in report.diagnostics)
 
 
@@ -109,7 +109,7 @@ def recorded_view(files: Sequence[Path], reports: Sequence[FileReport]) -> Rende
 
 
 def _found(report: FileReport) -> list[str]:
-    """What is known of the file, in few words."""
+    """Return a summary of the file in a few words."""
     errors, warnings = (
         sum(d.severity is severity for d in report.diagnostics) for severity in (Severity.ERROR, Severity.WARNING)
     )
@@ -138,17 +138,17 @@ def _found(report: FileReport) -> list[str]:
 
 
 def _has_run(report: FileReport) -> bool:
-    """Whether any run of the file was seen to be right."""
+    """Return True if any run of the file was right."""
     return any(check.status is CheckStatus.PASSED for check in report.checks)
 
 
 def _is_run(check: Check) -> bool:
-    """Whether the check stands for all runs of a kernel that only a GPU can run."""
+    """Return True if the check represents all runs of a kernel that only a GPU can run."""
     return check.name == "run"
 
 
 def _is_plain(check: Check) -> bool:
-    """Whether the check stands for its case: where it was skipped, only a GPU can do that one in time."""
+    """Return True if the check represents its case; if skipped, only a GPU can run that case in time."""
     return check.name == "inputs: normal"
 
 

@@ -1,4 +1,4 @@
-"""What compiling a kernel showed: the compiler's messages at their place in the source, and what each kernel costs."""
+"""Shows the result of compiling a kernel: the compiler's messages in the source, and the resources of each kernel."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -26,9 +26,9 @@ def diagnostics_view(diagnostics: Sequence[Diagnostic], texts: Mapping[str, str]
 
 
 def facts_view(facts: Iterable[tuple[str, KernelResources]]) -> RenderableType:
-    """Each kernel's name over one line per architecture, given as pairs of architecture and facts.
+    """Return each kernel's name over one line per architecture; `facts` are pairs of architecture and resources.
 
-    What would raise an occupancy most, if anything would, stands at the end of its line, which may be wider than the
+    The best way to raise the occupancy, if there is one, is at the end of its line, which may be wider than the
     terminal: print it uncropped.
     """
     by_name: dict[str, list[tuple[str, ...]]] = {}
@@ -55,7 +55,7 @@ def assumed_view(assumed: Sequence[Assumed], path: str) -> RenderableType:
 
 
 def without_workload_view(assumed: Sequence[Assumed], path: str) -> RenderableType:
-    """What was assumed of each kernel of a file, under a line that says why."""
+    """Return the assumptions on each kernel of a file, under a line that says why."""
     compiled = sum(one.compiled for one in assumed)
     count = f"{compiled} of {len(assumed)} kernels were compiled" if compiled else "Nothing was compiled"
     head = f"No workload says what is launched. {count}, for what the file tells and what is assumed of the rest:"

@@ -1,4 +1,4 @@
-"""What this machine has of what the work needs; what each missing piece costs, and the command that cures it."""
+"""Shows the required tools that this machine has, and for each missing one its cost and its cure."""
 
 import json
 import re
@@ -63,7 +63,7 @@ def survey() -> list[Item]:
 
 
 def survey_view(items: list[Item]) -> RenderableType:
-    """What is here as a table, then what is missing with its cost and cure; print it with `crop=False`."""
+    """Return a table of the present tools, then the missing ones with cost and cure; print it with `crop=False`."""
     table = Table.grid(padding=(0, 2, 0, 0))
     for item in items:
         mark = Text("✓", "green") if item.found else Text("✗", "yellow")
@@ -107,7 +107,7 @@ def _toolkit() -> Item:
 
 
 def _toolkit_version(folder: Path) -> str | None:
-    """What `version.json` says, or the folder's own name (`cuda-13.0`) where a package left that file out."""
+    """Return the version in `version.json`, or the folder's name (`cuda-13.0`) if a package left that file out."""
     with suppress(OSError, ValueError, KeyError):
         return str(json.loads((folder / "version.json").read_text())["cuda"]["version"])
     number = re.fullmatch(r"cuda-([\d.]+)", folder.resolve().name)

@@ -12,7 +12,7 @@ from kernel_lsp.report.units import interval_text, speedup_text, talking_text
 
 
 def progress_view(progress: Progress) -> RenderableType:
-    """What is done now, how far model and candidates came, the best so far, and the time left: a line each."""
+    """Return a line each for the current activity, the progress, the best candidate, and the time left."""
     counts = Text("  ")
     for number, what in (
         (progress.proposed, "candidates"),

@@ -7,7 +7,7 @@ from kernel_lsp.errors import KernelLspError
 
 
 def problem_view(error: KernelLspError) -> Table:
-    """Up to three rows; the place is written `FILE:LINE`, as editors and terminals make links of it."""
+    """Return up to three rows; the place is written `FILE:LINE`, which editors and terminals turn into a link."""
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")

@@ -20,7 +20,7 @@ _STYLES = {
 
 
 def strength_view(report: FileStrength, *, every: bool = False) -> RenderableType:
-    """The score of one file and the bugs that survived; of `every` bug what became of it."""
+    """Return the score of one file and the bugs that survived; with `every` the result of each bug."""
     head = Text.assemble((str(report.path), "bold"), "  ")
     if report.workload is not None and report.workload not in (report.path, workload_path(report.path)):
         head.append(f"with {report.workload}  ")

@@ -9,16 +9,16 @@ from rich.text import Text
 from kernel_lsp.judge.several import Judged
 from kernel_lsp.report.machine import records_json
 from kernel_lsp.report.problem import problem_view
-from kernel_lsp.report.terminal import verdict_head, verdict_style
+from kernel_lsp.report.terminal import head_view, verdict_style
 from kernel_lsp.report.units import interval_text, speedup_text
 
 _NOT_JUDGED = "not judged"
 
 
 def judged_view(judged: Judged, name: str) -> RenderableType:
-    """What came of one candidate; `name` is the id by which `kernel-lsp report` finds its verdict again."""
+    """Return the result for one candidate; `name` is the id of its verdict for `kernel-lsp report`."""
     if judged.verdict is not None:
-        return Group(verdict_head(judged.verdict, name, str(judged.path)), Text())
+        return Group(head_view(judged.verdict, name, str(judged.path)), Text())
     assert judged.problem is not None, "there is either a verdict or a problem"
     return Group(Text(str(judged.path), "bold"), problem_view(judged.problem), Text())
 

@@ -215,11 +215,6 @@ class Store:
         rows = self._read("SELECT session FROM turns GROUP BY session ORDER BY max(created) DESC LIMIT ?", (limit,))
         return [str(session) for (session,) in rows]
 
-    def find_session(self, verdict_id: str) -> str | None:
-        """Return the latest search that reached this verdict; None if there is none."""
-        rows = self._read("SELECT session FROM turns WHERE verdict = ? ORDER BY created DESC LIMIT 1", (verdict_id,))
-        return str(rows[0][0]) if rows else None
-
     # Results of checks
 
     def save_check(self, key: str, document: Mapping[str, object]) -> None:

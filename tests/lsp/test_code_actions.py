@@ -182,7 +182,11 @@ async def test_evidence_is_a_page_in_the_editor(kernel, tmp_path):
         assert "-    softmax_kernel[(rows,)]" in text
         assert "num_warps=2" in text
         asked = await session.request("evidence", {"verdict": verdict.id[:8]})
-        assert (asked["verdict"]["id"], asked["markdown"]) == (verdict.id, text)
+        assert (asked["verdict"], asked["markdown"]) == (verdict.id, text)
+        assert "num_warps=2" in asked["page"]
+        assert ">Apply<" not in asked["page"], "nobody says to what it would be applied"
+        here = await session.request("evidence", {"verdict": verdict.id, "textDocument": {"uri": uri}})
+        assert ">Apply<" in here["page"]
         with pytest.raises(Exception, match="No verdict begins with"):
             await session.request("evidence", {"verdict": "ffffffff"})
 

@@ -127,6 +127,7 @@ async def test_opcodes_of_both_sides_of_a_verdict(session):
     assert kernel["name"] == "softmax_kernel"
     assert kernel["baseline"]["MUFU"] > 0
     assert kernel["candidate"] != kernel["baseline"]
+    assert found["section"].startswith('<section id="instructions"><h2>Instructions</h2><p>softmax_kernel on sm_90: ')
 
 
 async def test_nothing_is_compiled_where_nobody_is_trusted(tmp_path):

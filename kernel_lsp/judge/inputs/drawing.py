@@ -8,7 +8,7 @@ from kernel_lsp.runner.messages.oracle import LayOut, Made, Prepare, Touch, Vari
 
 
 async def draw(harness: Harness, case: int, family: str, number: int = 0) -> Draw:
-    """Return inputs of a case: the same ones each time for the same `number`; all follow from `seed`."""
+    """Return the inputs of a case in a family; `number` selects a variant, equal arguments give equal inputs."""
     key = f"{case}/{family}/{number}"
     if key not in harness.draws:
         made = await harness.oracle(Prepare(key=key, case=case, family=family, seed=harness.seed_of(key)))
@@ -17,7 +17,7 @@ async def draw(harness: Harness, case: int, family: str, number: int = 0) -> Dra
 
 
 async def fresh(harness: Harness, like: Draw, seed: int, family: str = "") -> Draw:
-    """Return the inputs that `Renew` draws with this seed; errors on them are held to those on `like`.
+    """Return the inputs that `Renew` draws with this seed; their errors are compared with those on `like`.
 
     Those of another `family` have the same shapes and numbers where it changes values of tensors alone.
     """
@@ -28,7 +28,7 @@ async def fresh(harness: Harness, like: Draw, seed: int, family: str = "") -> Dr
 
 
 def fresh_family(harness: Harness, like: Draw) -> str:
-    """Family of inputs that are drawn anew for each timed launch: with other weights too where there are any."""
+    """Return the family to draw anew for each timed launch: the one with other weights where there are weights."""
     return WEIGHTS if WEIGHTS in {draw.family for draw in harness.draws.values()} else like.family
 
 
@@ -38,7 +38,7 @@ def _drawn(harness: Harness, key: str, case: int, family: str, made: Made) -> Dr
 
 
 async def lay_out(harness: Harness, draw: Draw, family: str) -> Draw:
-    """Return the same inputs as they lie in memory in a family that changes nothing else."""
+    """Return the same values in the memory layout of a family that changes nothing but layout."""
     key = f"{draw.key}/{family}"
     if key not in harness.draws:
         made = await harness.oracle(LayOut(key=key, base=draw.key, family=family))
@@ -47,9 +47,10 @@ async def lay_out(harness: Harness, draw: Draw, family: str) -> Draw:
 
 
 async def vary(harness: Harness, draw: Draw, argument: int, first: int = 0) -> tuple[Draw | None, Varied]:
-    """Return the same inputs but for one argument, and what the oracle says of them.
+    """Return the same inputs with one argument changed, and the oracle's report on the change.
 
-    There are none, and it says why, where none of its other values from number `first` on asks for another answer.
+    The draw is None where no other value of the argument, from number `first` on, changes the answer; the report says
+    why.
     """
     name = harness.workload.arguments[argument]
     usual = f"{draw.key}/{argument}"
@@ -65,10 +66,7 @@ async def vary(harness: Harness, draw: Draw, argument: int, first: int = 0) -> t
 
 
 async def touch(harness: Harness, draw: Draw) -> Draw:
-    """Return the same inputs but for fresh values in a few places, other ones each time; only the last are kept.
-
-    Weights are among them.
-    """
+    """Return the same inputs with fresh values in a few places, weights included; only the latest draw is kept."""
     key = f"{draw.key}/touched"
     made = await harness.oracle(Touch(key=key, base=draw.key, seed=harness.seed_of(f"{key}/{next(harness.numbers)}")))
     return replace(_drawn(harness, key, draw.case, TOUCHED, made), changed_weights=harness.workload.weights)

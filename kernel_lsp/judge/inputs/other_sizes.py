@@ -1,4 +1,4 @@
-"""Is a candidate right on sizes that CASES does not name, wherever the kernel as it stands is?
+"""Runs a candidate on sizes that CASES does not name, wherever the kernel as it stands is right.
 
 A kernel that is right on the listed sizes alone cannot take the other's place. The emulator runs both, for it keeps
 accesses within their tensors, whatever the size; each version has a process for this that nothing else needs.

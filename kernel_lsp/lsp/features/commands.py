@@ -6,7 +6,7 @@ Work that takes long is a job: its command returns the job at once.
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
@@ -20,10 +20,13 @@ from kernel_lsp.lsp.features.texts import OpenTexts
 from kernel_lsp.lsp.results import Results
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.trust import Trust
-from kernel_lsp.lsp.wire import EvidencePage, FilePath, extended
+from kernel_lsp.lsp.wire import EvidenceFile, FilePath, VerdictEvidence, extended
 from kernel_lsp.lsp.workspace import Folders
 from kernel_lsp.source.files import write_new
 from kernel_lsp.workload.spec import workload_path
+
+if TYPE_CHECKING:
+    from kernel_lsp.lsp.evidence import Found
 
 
 class ResultCommands:
@@ -57,10 +60,10 @@ class ResultCommands:
             self._background.start(self._edits.ask_to_judge_again(document, kernel, error))
             raise protocol.failed(error, told=True) from None
 
-    async def evidence(self, verdict: str, uri: str | None) -> EvidencePage:
+    async def evidence(self, verdict: str, uri: str | None) -> EvidenceFile:
         """Return a verdict's evidence, and show it as a page in the editor if possible."""
         path = place_of(uri)
-        found = await self._results.evidence(path, verdict)
+        found = await asyncio.to_thread(_as_text, await self._results.evidence(path, verdict))
         page = self._settings.at(path).paths.cache / "evidence" / f"{found.name}.md"
         try:
             await asyncio.to_thread(_write, page, found.markdown)
@@ -68,7 +71,7 @@ class ResultCommands:
             cure = f"`kernel-lsp report {found.name}` shows it in a terminal."
             raise ConfigurationError(f"The page cannot be written: {error.strerror}.", page, cure=cure) from None
         self._show(page, f"{found.title}: {page}")
-        return extended(EvidencePage, found, path=str(page))
+        return extended(EvidenceFile, found, path=str(page))
 
     async def draft(self, uri: str, kernel: str | None) -> FilePath:
         """Write a first workload beside a kernel file that has none."""
@@ -134,6 +137,12 @@ class TrustCommands:
 def place_of(uri: str | None) -> Path:
     """Return the file whose settings name the store."""
     return (path_of(uri) if uri else None) or Path.cwd() / "untitled"
+
+
+def _as_text(found: "Found") -> VerdictEvidence:
+    from kernel_lsp.lsp.evidence import as_text  # it brings much with it
+
+    return as_text(found)
 
 
 def _write(path: Path, text: str) -> None:

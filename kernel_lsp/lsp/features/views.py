@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from kernel_lsp.lsp.requests import Nothing, OneText, OneVariant, OneVerdict
 from kernel_lsp.lsp.results import Results
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.wire import (
+    EvidencePage,
     FileRow,
     FileText,
     GpuName,
@@ -31,7 +33,6 @@ from kernel_lsp.lsp.wire import (
     Variant,
     VariantList,
     VariantTexts,
-    VerdictEvidence,
     extended,
 )
 from kernel_lsp.lsp.workspace import Folders, Permission
@@ -41,6 +42,7 @@ from kernel_lsp.source.text import apply_edits
 
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
+    from kernel_lsp.lsp.evidence import Found
     from kernel_lsp.lsp.overview import Known
     from kernel_lsp.lsp.standing import DocumentStatus
     from kernel_lsp.refine.offers import Offer
@@ -76,9 +78,16 @@ class Views:
             "kernelLsp/evidence": self.evidence,
         }
 
-    async def evidence(self, given: OneVerdict) -> VerdictEvidence:
-        """Return the evidence of a verdict."""
-        return await self._results.evidence(place_of(given.text_document and given.text_document.uri), given.verdict)
+    async def evidence(self, given: OneVerdict) -> EvidencePage:
+        """Return the evidence of a verdict as a page, which offers the variant if it is for the text as it is."""
+        uri = given.text_document and given.text_document.uri
+        found = await self._results.evidence(place_of(uri), given.verdict)
+        offers: tuple[Offer, ...] = ()
+        if uri is not None:
+            with suppress(KernelLspError):  # the file is gone, or is not text: then there is nothing to apply it to
+                offers = tuple((await self._results.of(self._documents.read(uri))).offers)
+        applies = any(offer.verdict.id == found.verdict.id for offer in offers)
+        return await asyncio.to_thread(_as_page, found, applies)
 
     async def status(self, _: Nothing) -> ServerStatus:
         """Return the state of the server."""
@@ -147,7 +156,20 @@ class Views:
             for kernel in await self._analysis.code(Document(document.uri, document.path, text, 0, "utf-8"), arch):
                 both = sides.setdefault(base_name(kernel.name), {"baseline": Counter(), "candidate": Counter()})
                 both[side].update(kind_of(one.opcode) for one in kernel.instructions)
-        return Opcodes(arch, tuple(KernelOpcodes(name, **both) for name, both in sides.items()))
+        kernels = tuple(KernelOpcodes(name, **both) for name, both in sides.items())
+        return Opcodes(arch, kernels, _instructions_html(kernels, arch))
+
+
+def _as_page(found: "Found", applies: bool) -> EvidencePage:
+    from kernel_lsp.lsp.evidence import as_page  # it brings much with it
+
+    return as_page(found, applies=applies)
+
+
+def _instructions_html(kernels: tuple[KernelOpcodes, ...], arch: str | None) -> str:
+    from kernel_lsp.lsp.evidence import instructions_html  # it brings much with it
+
+    return instructions_html(kernels, arch)
 
 
 def _file(document: Document, standing: "DocumentStatus", known: "Known | None") -> FileRow:

@@ -13,7 +13,7 @@ __all__ = ["FORMATS", "Format", "FormatName", "Results"]
 
 
 class FormatName(StrEnum):
-    """What `--format` can be."""
+    """The values of `--format`."""
 
     TEXT = "text"
     JSON = "json"

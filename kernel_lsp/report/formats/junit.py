@@ -9,7 +9,7 @@ from kernel_lsp.rules.catalog import RULES
 
 
 def junit(results: Results) -> str:
-    """What fails the check is a failure; other findings are cases that pass and say so."""
+    """Return JUnit XML: findings that fail the check are failures, other findings are cases that pass and say so."""
     suites = ElementTree.Element("testsuites", name="kernel-lsp check")
     for report in results.reports:
         _add_suite(suites, report, results)

@@ -1,4 +1,4 @@
-"""What every format is made from: the reports of a check, and how their files are called by the repository."""
+"""The input of every format: the reports of a check, and the names of their files in the repository."""
 
 import hashlib
 from collections import Counter
@@ -31,7 +31,7 @@ class Results:
 
     @property
     def passed(self) -> bool:
-        """Whether the check does not fail."""
+        """Return True if the check does not fail."""
         return all(report.passes(strict=self.strict) for report in self.reports)
 
     def findings(self) -> Iterator[Diagnostic]:

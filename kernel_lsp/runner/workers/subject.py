@@ -65,7 +65,7 @@ def methods(device: str, probes: bytes = b"", emulated: bytes = b"") -> SubjectR
 
 
 class SubjectWorker:
-    """State of one worker under test; every method is a request that the parent makes."""
+    """The state of one worker under test; every public method answers a request of the parent."""
 
     def __init__(self, device: str, probes: Binary | None, emulated: bytes) -> None:
         self._device = device
@@ -242,7 +242,7 @@ class SubjectWorker:
             return self._emulator.sample(self._names, leaves, sample, lambda: self._call(request.slab))
 
     def forget(self) -> tuple[int, ...]:
-        """Let go of outputs of earlier runs; name those whose memory something else still holds."""
+        """Release outputs of earlier runs; name those whose memory something else still references."""
         return self._held.forget()
 
     def spoil(self) -> None:
@@ -351,7 +351,7 @@ class SubjectWorker:
         return ProcessChanges(tuple(self._surroundings.changes()), tuple(self._surroundings.threads()))
 
     def record_launches(self, request: messages.RecordLaunches) -> LaunchFile:
-        """Keep the launches of a run on each of these slabs in a file."""
+        """Record the launches of a run on each of these slabs in a file."""
         from kernel_lsp.runner.workers.recorder import record_launches
 
         runs = [(self._slabs[name].leaves, lambda name=name: self._outputs(name)) for name in request.slabs]

@@ -67,12 +67,16 @@ await sit({ vsix }, folder, "broken.cu", async (me, server) => {
   await me.page.locator(".quick-input-list .monaco-list-row", { hasText: "1.25x faster" }).first().waitFor();
   await me.page.keyboard.press("Enter");
   const page = await me.webview();
-  await page.getByRole("heading", { name: "Speedup by case" }).waitFor();
-  await page.getByRole("region", { name: /softmax_kernel on sm_90/ }).waitFor();
+  await page.getByRole("heading", { name: "Time" }).waitFor();
+  await page.locator("#instructions > p", { hasText: "softmax_kernel on sm_90: " }).waitFor();
+  await page.locator("#plot-intervals svg").waitFor();
   await me.shot("09-evidence");
-  for (const [number, heading] of [["10", "Every block"], ["11", "What was checked"], ["12", "Instructions"]]) {
+  const blocks = page.locator("#plot-blocks");
+  await blocks.evaluate((one) => one.scrollIntoView());
+  await me.shot("10-evidence-every-block");
+  for (const [number, heading] of [["11", "Checks"], ["12", "Instructions"]]) {
     await page.getByRole("heading", { name: heading }).evaluate((one) => one.scrollIntoView());
-    await me.shot(`${number}-evidence-${heading.toLowerCase().replaceAll(" ", "-")}`);
+    await me.shot(`${number}-evidence-${heading.toLowerCase()}`);
   }
   await me.keyboardReaches(page, ["Show Diff", "Apply", "Open as Text", "Copy"]);
 

@@ -101,11 +101,13 @@ def test_a_browser_draws_the_plots_and_needs_nothing_else(tmp_path):
     file = tmp_path / "bench.html"
     file.write_text(bench_page(progress, add_up(progress.in_order, 3, 60.0), "KernelBench: runs/first"))
     command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000", "--dump-dom"]
+    command += ["--enable-logging=stderr", "--v=0"]
     done = subprocess.run([*command, file.as_uri()], capture_output=True, text=True, timeout=120, check=True)
     for plot in ("speedups", "fast"):
         drawn = done.stdout.split(f'id="plot-{plot}"')[1].split("</figure>")[0]
         assert "<svg" in drawn, plot
     assert "1 19_ReLU" in done.stdout
+    assert "CONSOLE" not in done.stderr, "the page's policy refuses nothing of its own, and its script ends"
 
 
 def test_a_page_without_times_has_no_plots(tmp_path):

@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 
 from kernel_lsp.cli.main import app
 from kernel_lsp.judge.verdict import SustainedRun, Trace, TracedGroup
-from kernel_lsp.report.page import Step, verdict_page
+from kernel_lsp.report.page import verdict_page
 from kernel_lsp.report.page.elements import joined, tag
+from kernel_lsp.report.view.verdict import Step
 from kernel_lsp.store.store import open_store
 from tests.unit.report.sample_verdicts import build_failed, evidence, faster, wrong
 
@@ -96,7 +97,7 @@ def test_all_that_a_verdict_rests_on_is_in_words():
     )
     page = Page(verdict_page(verdict, "3f9a2c1e", [Step(1, "first try", "WRONG", None, "the question", "the answer")]))
     for part in (
-        "FASTER 1.25x 95 % interval 1.23-1.26",
+        "FASTER 1.25x 95 % CI 1.23-1.26",
         "rows=128 cols=8191 3.31 µs 3.02 µs 1.10x",
         "Candidate 80.0 µs 55.0 mJ 690 W 1,700 MHz",
         "- skipped".replace("-", "–"),
@@ -109,7 +110,7 @@ def test_all_that_a_verdict_rests_on_is_in_words():
         "the question",
         "the answer",
         "-int a; +int b;",
-        "limits, files, network",
+        "limits · files · network",
         "8675309",
         "kernel-lsp report 3f9a2c1e --sources 3f9a2c1e",
     ):
@@ -125,9 +126,12 @@ def test_a_page_needs_nothing_from_elsewhere(verdict):
     assert not [a for _, given in page.elements for a in given if a in ("src", "href")]
     policy = next(m["content"] for m in page.named("meta") if m.get("http-equiv"))
     assert policy is not None
-    assert policy.startswith("default-src 'none'")
-    assert policy.count("'sha256-") == 3
-    assert len(page.named("script")) == 4
+    allowed = re.fullmatch(r"default-src 'none'; style-src '(nonce-[\w-]{22})'; script-src '\1'", policy)
+    assert allowed, policy
+    data, *scripts = page.named("script")
+    assert data == {"type": "application/json", "id": "plots"}
+    assert {f"nonce-{given.get('nonce')}" for given in (*scripts, *page.named("style"))} == {allowed[1]}
+    assert not [given for _, given in page.elements if "style" in given], "it would not be allowed"
 
 
 def test_what_a_candidate_says_is_text():
@@ -139,7 +143,7 @@ def test_what_a_candidate_says_is_text():
     )
     page = Page(verdict_page(verdict, "3f9a2c1e", [Step(1, EVIL, EVIL, None, EVIL, EVIL)]))
     assert page.named("img") == []
-    assert len(page.named("script")) == 4
+    assert len(page.named("script")) == 3
     assert page.text.count("onerror=alert(1)") >= 7
 
 
@@ -154,7 +158,7 @@ def test_tables_can_be_read_aloud():
 def test_a_failed_build_shows_its_log_and_a_wrong_answer_its_element():
     page = Page(verdict_page(build_failed(), "3f9a2c1e"))
     assert "identifier 'x40' is undefined" in page.text
-    assert page.named("details")[-1] == {"open": "open"}
+    assert {"open": "open"} in page.named("details")
     assert "output 0 at [3, 8190]" in Page(verdict_page(wrong(), "3f9a2c1e")).text
 
 
@@ -175,8 +179,6 @@ def recorded(tmp_path, monkeypatch) -> str:
         store.save_verdict(verdict.model_dump(mode="json"))
         store.append_turn("search", "d" * 64)
         store.append_turn("search", verdict.evidence.candidate_digest, prompt="faster!", verdict=verdict.id)
-        assert store.find_session(verdict.id) == "search"
-        assert store.find_session("0" * 64) is None
     return verdict.id[:8]
 
 
@@ -189,7 +191,8 @@ def test_the_command_writes_the_page(recorded):
     assert re.search(r"2\. BLOCK 128 -&gt; 256.*?FASTER", text)
     assert "faster!" in text
     assert CliRunner().invoke(app, ["report", recorded, "-o", "other.html"]).exit_code == 0
-    assert Path("other.html").read_text() == text
+    nonce = re.compile(r"nonce[-=].{23}")
+    assert nonce.sub("", Path("other.html").read_text()) == nonce.sub("", text), "but for the nonce it is the same"
 
 
 def test_a_page_that_cannot_be_written_or_has_no_verdict(recorded):

@@ -1,7 +1,9 @@
 """The rows that the terminal and the page both show."""
 
 from kernel_lsp.judge.verdict import KernelResources
-from kernel_lsp.report.view import change_text, kernel_rows, opcode_rows
+from kernel_lsp.report.view.kernels import instructions_section, kernel_rows, opcode_rows
+from kernel_lsp.report.view.parts import More, Paragraph, Table
+from kernel_lsp.report.view.words import change_text
 from tests.unit.report.sample_verdicts import evidence
 
 
@@ -34,10 +36,22 @@ def test_the_largest_change_of_instructions_comes_first():
     counted = evidence(
         baseline_opcodes={"FFMA": 8, "LDG": 4, "MOV": 1}, candidate_opcodes={"FFMA": 9, "LDG": 1, "MOV": 1}
     )
-    assert opcode_rows(counted) == [("LDG", 4, 1), ("FFMA", 8, 9)]
+    assert opcode_rows(counted.baseline_opcodes, counted.candidate_opcodes) == [("LDG", 4, 1), ("FFMA", 8, 9)]
 
 
 def test_what_stays_is_said_once():
     assert change_text("a", "a") == "a"
     assert change_text(None, "a") == "a"
     assert change_text("a", "b") == "a → b"
+
+
+def test_each_kernel_is_named_with_its_instructions():
+    counts = {"Scale": ({"LDG": 4}, {"LDG": 1, "FFMA": 2}), "same": ({"BAR": 1}, {"BAR": 1})}
+    said, more, same = instructions_section(counts, "sm_90").parts
+    assert said == Paragraph("Scale on sm_90: LDG -3, FFMA +2")
+    assert same == Paragraph("same on sm_90: the same instructions as often")
+    assert isinstance(more, More)
+    [table] = more.parts
+    assert isinstance(table, Table)
+    assert table.rows[0] == ("all", "4", "3", "-1")
+    assert table.caption.startswith("Scale on sm_90: ")

@@ -4,7 +4,8 @@ from rich.console import Console
 
 from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage, Trace, TracedGroup
 from kernel_lsp.report.terminal import LOG_LINES, VerdictCard, verdict_style
-from kernel_lsp.report.view import Tone, tone_of
+from kernel_lsp.report.view.parts import Tone
+from kernel_lsp.report.view.words import tone_of
 
 
 def shown(verdict, width=80) -> str:
@@ -31,7 +32,7 @@ def test_no_line_is_wider_than_the_terminal_and_nothing_is_cut(verdict, width):
 
 
 def test_each_case_with_its_ratio_interval_and_roofline():
-    row = next(line for line in shown(sample.faster()).splitlines() if line.startswith("rows=128"))
+    row = next(line for line in shown(sample.faster()).splitlines() if line.strip().startswith("rows=128"))
     assert " ".join(row.split()) == "rows=128 cols=8191 3.31 µs 3.02 µs 1.10x 1.08-1.11 61 % → 88 %"
 
 

@@ -1,0 +1,1 @@
+"""The content of a report, as data: the terminal, the page and the editor render the same view."""
