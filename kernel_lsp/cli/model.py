@@ -3,7 +3,7 @@
 Serving one is a distribution of its own, `server/`, which adds its commands by the entry point `kernel_lsp.commands`.
 """
 
-from functools import cache
+from functools import cached_property
 from importlib.metadata import entry_points
 from typing import Annotated
 
@@ -27,7 +27,18 @@ class _WithServed(TyperGroup):
     def get_command(self, ctx: typer.Context, cmd_name: str):  # pyright: ignore[reportIncompatibleMethodOverride]
         if cmd_name not in SERVED:
             return super().get_command(ctx, cmd_name)
-        return _served().get_command(ctx, cmd_name)
+        return self._served.get_command(ctx, cmd_name)
+
+    @cached_property
+    def _served(self) -> TyperGroup:
+        """Return the commands of the server's distribution, or the same names, each of which says it is missing."""
+        for point in entry_points(group="kernel_lsp.commands", name="model"):
+            return typer.main.get_group(point.load())
+        missing = typer.Typer()
+        for name in SERVED:
+            settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+            missing.command(name, context_settings=settings, help="(needs kernel-model-server)")(_say_it_is_missing)
+        return typer.main.get_group(missing)
 
 
 app = typer.Typer(cls=_WithServed, add_completion=False, no_args_is_help=True)
@@ -64,18 +75,6 @@ def allow(
         allow_host(host, allowed=not withdraw)
     for known in allowed_hosts():
         out.print(known, markup=False)
-
-
-@cache
-def _served() -> TyperGroup:
-    """Return the commands of the server's distribution, or the same names, each of which says that it is missing."""
-    for point in entry_points(group="kernel_lsp.commands", name="model"):
-        return typer.main.get_group(point.load())
-    missing = typer.Typer()
-    for name in SERVED:
-        settings = {"ignore_unknown_options": True, "allow_extra_args": True}
-        missing.command(name, context_settings=settings, help="(needs kernel-model-server)")(_say_it_is_missing)
-    return typer.main.get_group(missing)
 
 
 def _say_it_is_missing() -> None:
