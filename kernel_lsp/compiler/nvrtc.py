@@ -19,6 +19,7 @@ from kernel_lsp.compiler.facts import binary_from
 from kernel_lsp.compiler.headers import UserHeader
 from kernel_lsp.compiler.prelude import HOST_HEADERS, PRELUDE, PRELUDE_NAME
 from kernel_lsp.compiler.toolkit import header_folders, unpacked_headers
+from kernel_lsp.errors import RunnerError
 
 _OPTIONS = (
     "-lineinfo",
@@ -31,8 +32,19 @@ _OPTIONS = (
 
 
 def nvrtc_version() -> str:
-    """Return the version of the loaded NVRTC, such as `13.5`."""
-    major, minor = _check(nvrtc.nvrtcVersion())
+    """Return the version of the loaded NVRTC, such as `13.5`.
+
+    Raises:
+        RunnerError: its library is missing or cannot be loaded, for which no kernel is to blame.
+    """
+    try:
+        major, minor = _check(nvrtc.nvrtcVersion())
+    except RuntimeError as error:
+        why = str(error).partition("\n")[0]
+        raise RunnerError(
+            f"CUDA's compiler library, NVRTC, cannot be loaded: {why}",
+            cure="Install it again: `pip install --force-reinstall nvidia-cuda-nvrtc`.",
+        ) from error
     return f"{major}.{minor}"
 
 

@@ -12,6 +12,7 @@ from kernel_lsp.compiler.cubin import CubinError, cubin_arch, read_cubin
 from kernel_lsp.compiler.nvrtc import compile_nvrtc
 from kernel_lsp.compiler.ptxas import parse_ptxas_usage
 from kernel_lsp.compiler.toolkit import site_folders
+from kernel_lsp.errors import RunnerError
 
 ARCHES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 KERNELS = r"""
@@ -336,3 +337,12 @@ def test_a_single_byte_of_output_is_not_written_into_an_object_that_others_hold(
 
     assert nvrtc._bytes(size_of, get, None) == b"x"
     assert [bytes([byte])[0] for byte in range(256)] == list(range(256))
+
+
+def test_a_missing_library_is_not_the_kernels_error_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    def missing():
+        raise RuntimeError('Failure finding "libnvrtc.so.13"\n  and where it was looked for')
+
+    monkeypatch.setattr(nvrtc.nvrtc, "nvrtcVersion", missing)
+    with pytest.raises(RunnerError, match=r'Failure finding "libnvrtc.so.13"\. Install it again: `pip install'):
+        nvrtc.nvrtc_version()
