@@ -19,9 +19,10 @@ from kernel_lsp.source.revision import committed_text
 
 async def compare(job: JobContext) -> dict[str, Any]:
     """Judge the text in the editor against the file of the last commit."""
+    targets = job.targets()  # first, so that a missing workload is what a user hears of
     before = SourceFile(job.path, committed_text(job.path))
     pairs: list[tuple[Target, Candidate]] = []
-    for now in job.targets():
+    for now in targets:
         target = replace(now, source=before, launch_text=_committed_launch(now))
         pairs.append((target, target.version(now.source.text, "since the last commit", "user")))
     return await _judge_all(job, pairs)
