@@ -117,14 +117,16 @@ def errors_section(verdict: Verdict) -> ReportSection | None:
         ),
     )
     more = More(f"All {len(evidence.errors)} figures", (every,))
-    return ReportSection("errors", "Errors against float64", (_errors_plot(evidence), brief, more))
+    plot = _errors_plot(evidence)
+    return ReportSection("errors", "Errors against float64", ((plot,) if plot else ()) + (brief, more))
 
 
 def _growth(figures: ErrorFigures) -> float:
     return figures.candidate_max / figures.baseline_max if figures.baseline_max > 0 else figures.candidate_max
 
 
-def _errors_plot(evidence: Evidence) -> Plot:
+def _errors_plot(evidence: Evidence) -> Plot | None:
+    """Return the plot of the finite errors; None without one, as where all of the candidate's answers are NaN."""
     points = [
         Point(
             max(one.baseline_max, _FLOOR),
@@ -135,7 +137,9 @@ def _errors_plot(evidence: Evidence) -> Plot:
         if math.isfinite(one.baseline_max) and math.isfinite(one.candidate_max)
     ]
     values = [float(value) for point in points for value in (point.x, point.y) if value is not None]
-    low, high = min(values, default=_FLOOR) / 2, max(*values, 2 * _BOUND) * 2
+    if not values:
+        return None
+    low, high = min(values) / 2, max(*values, 2 * _BOUND) * 2
     factor = float(evidence.settings.get("factor", 2))
     bound = (Point(low, _BOUND), Point(_BOUND / factor, _BOUND), Point(high, high * factor))
     return Plot(

@@ -1,8 +1,10 @@
+import math
+
 import pytest
 import sample_verdicts as sample
 from rich.console import Console
 
-from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage, Trace, TracedGroup
+from kernel_lsp.judge.verdict import Check, CheckStatus, ErrorFigures, Outcome, Stage, Trace, TracedGroup
 from kernel_lsp.report.terminal import LOG_LINES, VerdictCard, verdict_style
 from kernel_lsp.report.view.parts import Tone
 from kernel_lsp.report.view.words import tone_of
@@ -99,6 +101,20 @@ def test_a_wrong_candidate_shows_the_first_wrong_element():
     assert "output 0 at [3, 8190]" in text
     assert "128 of 1,048,448 elements" in text
     assert "Baseline" not in text
+
+
+def test_errors_that_are_no_numbers_are_shown_without_a_plot():
+    verdict = sample.wrong()
+    figures = ErrorFigures(
+        case="rows=4",
+        family="large",
+        baseline_max=1.5,
+        baseline_rms=0.2,
+        candidate_max=math.nan,
+        candidate_rms=math.nan,
+    )
+    text = shown(verdict.model_copy(update={"evidence": verdict.evidence.model_copy(update={"errors": (figures,)})}))
+    assert "nan" in text
 
 
 def test_a_failed_build_shows_the_beginning_of_its_log():
