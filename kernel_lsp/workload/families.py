@@ -32,6 +32,7 @@ class Family:
 
     It changes inputs or, if `of_weights`, the weights of a KernelBench problem. A `coarse` family looks for errors of
     the order of a value itself: on its inputs even an honest version may have larger rounding errors than on others.
+    One `of_largest` changes the tensors with the most elements alone: not a bias or a scale, which each row shares.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Family:
     finite: bool = True
     of_weights: bool = False
     coarse: bool = False
+    of_largest: bool = False
 
 
 def _shifted(x: Tensor, _: Generator) -> Tensor:
@@ -139,9 +141,21 @@ def _below(x: Tensor, generator: Generator) -> Tensor:
 
 
 def _nonfinite(x: Tensor, generator: Generator) -> Tensor:
+    return _planted(x, [math.nan, math.inf, -math.inf] * 2, generator)
+
+
+def _nan(x: Tensor, generator: Generator) -> Tensor:
+    return _planted(x, [math.nan], generator)
+
+
+def _infinite(x: Tensor, generator: Generator) -> Tensor:
+    return _planted(x, [math.inf, -math.inf], generator)
+
+
+def _planted(x: Tensor, values: Sequence[float], generator: Generator) -> Tensor:
+    """Return a copy that holds these values at random places."""
     flat = x.clone().reshape(-1)
-    values = torch.tensor([math.nan, math.inf, -math.inf] * 2, dtype=x.dtype, device=x.device)
-    flat[_places(flat, len(values), generator)] = values
+    flat[_places(flat, len(values), generator)] = torch.tensor(values, dtype=x.dtype, device=x.device)
     return flat.reshape(x.shape)
 
 
@@ -186,11 +200,19 @@ SPIKED = Family("spiked", _spiked)
 RANGE_FAMILIES = (VAST, MINUTE, SPIKED)
 """The ends of a type's range: they show intermediate overflow and underflow, which many baselines have too."""
 NONFINITE = Family("nonfinite", _nonfinite, finite=False)
+LONE_NONFINITE = (
+    Family("nan", _nan, finite=False),
+    Family("nan-in-data", _nan, finite=False, of_largest=True),
+    Family("infinite-in-data", _infinite, finite=False, of_largest=True),
+)
+"""One kind of value at a time. An infinity in a bias makes every row of a softmax NaN, whatever a NaN elsewhere is made
+into."""
 UNALIGNED = Family("unaligned", layout=Layout(shifted=True))
 STRIDED = Family("strided", layout=Layout(strided=True))
 WEIGHTS = Family("weights", renewed, of_weights=True)
 FAMILIES = {
-    family.name: family for family in (*VALUE_FAMILIES, *RANGE_FAMILIES, SIGNED, NONFINITE, UNALIGNED, STRIDED, WEIGHTS)
+    family.name: family
+    for family in (*VALUE_FAMILIES, *RANGE_FAMILIES, SIGNED, NONFINITE, *LONE_NONFINITE, UNALIGNED, STRIDED, WEIGHTS)
 }
 
 
@@ -206,8 +228,9 @@ def apply(
     if change is None:
         return leaves
     known = [NONE] * len(leaves) if structures is None else structures
+    least = max(map(_extent, leaves), default=0) if family.of_largest else 1
     return tuple(
-        _changed(change, leaf, generator, structure) if is_changed(leaf) else leaf
+        _changed(change, leaf, generator, structure) if is_changed(leaf) and _extent(leaf) >= least else leaf
         for leaf, structure in zip(leaves, known, strict=True)
     )
 
@@ -239,6 +262,11 @@ def touched(
 def is_changed(leaf: Leaf) -> TypeGuard[Tensor]:
     """Return True if families change it: a non-empty floating-point tensor on which torch can calculate."""
     return isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.itemsize > 1 and leaf.numel() > 0
+
+
+def _extent(leaf: Leaf) -> int:
+    """Return the number of elements of a tensor that families change; 0 for all else."""
+    return leaf.numel() if is_changed(leaf) else 0
 
 
 def _stretch(own: Tensor, generator: Generator) -> Tensor:

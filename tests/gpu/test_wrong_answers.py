@@ -28,7 +28,7 @@ OTHER_FAULTS = {
             ("constexpr int MAX_THREADS", "#include <cuda_fp16.h>\n\nconstexpr int MAX_THREADS"),
             ("sum += v * v;", "sum = __half2float(__float2half(sum + v * v));"),
         ],
-        "is wrong from index",
+        "is inexact from index",
     ),
     "computes nothing": (RMSNORM, [("row[i] * scale * weight[i]", "0.0f")], "is wrong from index"),
     "writes nothing": (RMSNORM, [("out[i] = row[i]", "if (cols < 0) out[i] = row[i]")], "is wrong from index"),

@@ -173,7 +173,7 @@ class _Measuring:
             if count:
                 detail = f"{count} of them: right answers take long here, and others were tried by chance"
                 profile.findings.skipped("inputs: other families and values", detail, self._harness.cases[case])
-        profile.further |= {draw.key for draw in profile.draws if draw.family != plan.NONFINITE} - before
+        profile.further |= {draw.key for draw in profile.draws if draw.family not in plan.NONFINITE} - before
 
     def _expected_s(self, case: int) -> float:
         """Estimate the seconds that one more set of inputs of a case takes, from those already run."""

@@ -11,7 +11,9 @@ from kernel_lsp.judge.inputs.draw import PLAIN, WEIGHTS, Draw
 from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.runner.messages.oracle import InputSizes
 
-SORTED, SIGNED, NONFINITE = "sorted", "signed", "nonfinite"
+SORTED, SIGNED = "sorted", "signed"
+NONFINITE = ("nonfinite", "nan", "nan-in-data", "infinite-in-data")
+"""Families with values that are not finite; each shows what another hides. They cost little and find much."""
 LAYOUTS = ("unaligned", "strided")
 """Families that change how tensors lie in memory and nothing else."""
 _VALUES = ("shifted", "large", "tiny", "vast", "minute", "spiked", "ties", SORTED, "outliers")
@@ -41,7 +43,7 @@ def first_inputs(
         for family in rng.sample(chosen, min(policy.FAMILIES_PER_TIMED_CASE, len(chosen))):
             yield case, family
     layouts = {
-        NONFINITE: not harness.contract.finite,
+        **dict.fromkeys(NONFINITE, not harness.contract.finite),
         "unaligned": not harness.contract.aligned,
         "strided": not harness.contract.contiguous,
     }
@@ -75,13 +77,13 @@ def further_inputs(
     numbers = range(min(len(harness.workload.arguments), policy.VARIED_ARGUMENTS))
     if harness.gpu is None:
         return [(order[0], number) for number in numbers]
-    families = [family for family in (*_VALUES, *_LAST, SIGNED, WEIGHTS, NONFINITE) if family in managed]
+    families = [family for family in (*_VALUES, *_LAST, SIGNED, WEIGHTS, *NONFINITE) if family in managed]
     found: list[tuple[int, str | int]] = [
         (case, family) for case in order[1:] for family in families if (case, family) not in tried
     ]
     found += [(case, number) for case in order for number in numbers]
     rng.shuffle(found)
-    return sorted(found, key=lambda pair: pair[1] != NONFINITE)
+    return sorted(found, key=lambda pair: pair[1] not in NONFINITE)
 
 
 def leaders_of(harness: Harness, order: Sequence[int], built: Built) -> list[int]:

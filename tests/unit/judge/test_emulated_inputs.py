@@ -47,19 +47,19 @@ def test_every_case_runs_once_before_families_of_each_kernel() -> None:
 
 
 def test_a_gpu_tries_layouts_and_all_families_on_larger_cases_too() -> None:
-    here, managed = harness(gpu=object()), {"normal", "large", "tiny", "nonfinite", "below", "strided"}
+    here, managed = harness(gpu=object()), {"normal", "large", "tiny", "nonfinite", "nan-in-data", "below", "strided"}
     assert plan.layouts_elsewhere(here, [2, 0, 1], managed) == [(0, "strided"), (1, "strided")]
     here.workload.arguments = ("x", "n")
     orders = [
         plan.further_inputs(here, [2, 0, 1], managed, [(0, "large"), (0, "tiny")], random.Random(n)) for n in (0, 1)
     ]
-    wanted = {(case, family) for case in (0, 1) for family in ("large", "tiny", "below", "nonfinite")}
+    wanted = {(case, family) for case in (0, 1) for family in ("large", "tiny", "below", "nonfinite", "nan-in-data")}
     wanted -= {(0, "large"), (0, "tiny")}
     wanted |= {(case, number) for case in range(3) for number in (0, 1)}
     for order in orders:
         assert len(order) == len(wanted)
         assert set(order) == wanted
-        assert {family for _, family in order[:2]} == {"nonfinite"}
+        assert {family for _, family in order[:4]} == {"nonfinite", "nan-in-data"}
     assert orders[0] != orders[1]
 
 

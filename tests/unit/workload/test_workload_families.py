@@ -185,6 +185,34 @@ def test_nonfinite_plants_nan_and_both_infinities_in_a_few_places(shape):
     assert torch.equal(planted[untouched], x[untouched])
 
 
+def test_a_lone_nan_leaves_what_rows_share_alone():
+    x, y, bias, table = normal(24, 333), normal(333, 24), normal(333), torch.arange(24 * 400)
+    planted = draw("nan-in-data", x, y, bias, table)
+    assert [int(torch.isnan(leaf).sum()) for leaf in planted] == [1, 1, 0, 0]
+    assert [int(torch.isnan(leaf).sum()) for leaf in draw("nan", x, bias)] == [1, 1]
+    assert sorted(leaf.isinf().sum().item() for leaf in draw("infinite-in-data", x, bias)) == [0, 2]
+
+
+def test_what_one_value_that_is_not_finite_hides_another_shows():
+    def right(x, bias):
+        return torch.softmax(x + bias, dim=-1)
+
+    def loses_nan(x, bias):
+        below = x + bias - (x + bias).nan_to_num(-float("inf"), float("inf")).amax(-1, keepdim=True)
+        e = torch.where(below > -104, below.exp(), 0.0)
+        return e / e.sum(-1, keepdim=True)
+
+    def shown(family, x, bias):
+        leaves = draw(family, x, bias)
+        return not torch.allclose(right(*leaves), loses_nan(*leaves), equal_nan=True)
+
+    x, bias = normal(1024, 512), normal(512) + 1
+    assert not shown("normal", x, bias)
+    assert not shown("nonfinite", x, bias), "an infinity in the bias hides it"
+    assert shown("nan", x, bias)
+    assert shown("nan-in-data", x, bias)
+
+
 def test_nonfinite_finds_a_place_in_the_smallest_tensor():
     assert not bool(torch.isfinite(draw("nonfinite", torch.tensor(1.5))[0]))
 
