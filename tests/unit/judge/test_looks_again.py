@@ -96,7 +96,24 @@ def test_who_claims_too_little_is_found(shares: list[float], looking: Looking) -
 def test_looks_are_spread_over_seconds_before_anybody_is_accused(looking: Looking) -> None:
     _, quick = looking([1 / 3])
     _, slow = looking([1 / 3], put_off=([500.0] * 100, [500.0] * 100))
-    assert slow == policy.OUTSIDE_CLOCK_LOOKS + 1 < quick, "one of them without flushes"
+    assert slow == 2 * policy.OUTSIDE_CLOCK_LOOKS < quick, "half of them without flushes"
+
+
+def test_nobody_is_accused_where_the_baseline_is_put_off_as_much(looking: Looking) -> None:
+    busy = [0.0, 0.0, 60.0, 60.0, 60.0, 60.0] * 100, [50.0] * 600
+    found, _ = looking([1.0], put_off=busy)
+    assert found is not None
+    assert found.outcome is Outcome.AMBIGUOUS
+    assert found.reason.startswith("other work on this machine delays the baseline as much, typically by ")
+    found, _ = looking([1 / 3], put_off=([0.0, 0.0, 0.0, 0.0, 60.0, 60.0] * 100, []))
+    assert found is not None
+    assert found.outcome is Outcome.ILLEGITIMATE, "most of the baseline's looks are as quick as the quickest"
+
+
+def test_launches_without_flushes_are_looked_at_as_often(looking: Looking) -> None:
+    """Flushes last longer beside the candidate, and the first look without them is put off."""
+    later = [30.0, 30.0] + [30.0, 0.0] * 100
+    assert looking([1.0], put_off=([], later)) == (None, 4)
 
 
 def test_who_lets_one_launch_do_the_work_of_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
