@@ -40,6 +40,16 @@ async def time_calls(
     return found
 
 
+def least(one: Sequence[CallTimes], other: Sequence[CallTimes]) -> list[CallTimes]:
+    """Return by case the lesser times of two series; the second where there is no first."""
+    if not one:
+        return list(other)
+    return [
+        CallTimes(a.case, min(a.baseline_us, b.baseline_us), min(a.candidate_us, b.candidate_us))
+        for a, b in zip(one, other, strict=True)
+    ]
+
+
 def longer_calls(harness: Harness, calls: Sequence[CallTimes], gains_us: Sequence[float]) -> Ruling | None:
     """Return the ruling on a candidate whose calls lose more host time than the GPU gains, or None.
 

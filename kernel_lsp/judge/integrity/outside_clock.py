@@ -55,6 +55,12 @@ class _Looks:
         return missing_share(*self.least) <= policy.OUTSIDE_CLOCK_AGREEMENT_SHARE
 
     @property
+    def ratio(self) -> float:
+        """Return the ratio of the candidate's claim to the baseline's."""
+        theirs, ours = self.least
+        return ours.claimed_ms / theirs.claimed_ms
+
+    @property
     def scatter_ms(self) -> float:
         """Return by how much more than at best the baseline's segments typically take beyond its launches."""
         beyond = [look.wall_ms - look.claimed_ms for look in self.baseline]
@@ -62,20 +68,29 @@ class _Looks:
 
 
 async def seen_from_outside(
-    harness: Harness, baseline: Subject, candidate: Subject, cases: Sequence[TimedCase]
+    harness: Harness,
+    baseline: Subject,
+    candidate: Subject,
+    cases: Sequence[TimedCase],
+    ratios: Sequence[float] | None = None,
 ) -> Ruling | None:
     """Return the ruling on a candidate whose claimed times disagree with the parent's clock, or None.
+
+    Given the `ratios` of the candidate's times to the baseline's by case, as they were measured in other processes, it
+    must claim no more here: a version could be honest in one process in three.
 
     Other processes of the machine can delay the parent, by up to a second, which only adds time. So after a
     disagreement more measurements are taken, and the minimum counts; too small a claim stays too small. Where the
     baseline's own measurements scatter by as much as the candidate leaves out, nobody is accused.
     """
-    for case in (case for case in cases if case.captured):
+    for number, case in ((number, case) for number, case in enumerate(cases) if case.captured):
         looks, unflushed = _Looks(case), _Looks(replace(case, mode="short", unflushed=True))
         began = time.perf_counter()
         while True:
             await looks.look(baseline, candidate)
             if looks.agree or await _agrees_unflushed(harness, baseline, candidate, looks, unflushed):
+                if ratios is not None and looks.ratio > ratios[number] * (1 + policy.OUTSIDE_CLOCK_AGREEMENT_SHARE):
+                    return _inconstancy(harness.cases[case.draw.case], looks, ratios[number])
                 break
             doubted = time.perf_counter() - began >= policy.OUTSIDE_CLOCK_DOUBT_SECONDS
             if doubted and len(looks.candidate) >= policy.OUTSIDE_CLOCK_LOOKS:
@@ -96,6 +111,13 @@ def _disagreement(case: str, looks: _Looks) -> Ruling:
     return Ruling(Outcome.AMBIGUOUS, Stage.TIMED, busy)
 
 
+def _inconstancy(case: str, looks: _Looks, claimed: float) -> Ruling:
+    return rejected(
+        f"on case {case} it says that its launches take {looks.ratio:.3f} of the baseline's time in one process, and "
+        f"{claimed:.3f} in another, where clocks disagree"
+    )
+
+
 async def _agrees_unflushed(
     harness: Harness, baseline: Subject, candidate: Subject, flushed: _Looks, unflushed: _Looks
 ) -> bool:
@@ -109,8 +131,7 @@ async def _agrees_unflushed(
     for subject in (baseline, candidate):
         await ready(harness, subject, [unflushed.case])
     await unflushed.look(baseline, candidate)
-    seen, said = (ours.claimed_ms / theirs.claimed_ms for theirs, ours in (unflushed.least, flushed.least))
-    return unflushed.agree and seen <= said * (1 + policy.OUTSIDE_CLOCK_AGREEMENT_SHARE)
+    return unflushed.agree and unflushed.ratio <= flushed.ratio * (1 + policy.OUTSIDE_CLOCK_AGREEMENT_SHARE)
 
 
 def missing_share(baseline: Look, candidate: Look) -> float:

@@ -172,10 +172,10 @@ def test_memory_is_not_said_to_be_excluded_where_no_inputs_could_be_drawn(monkey
 def test_clocks_that_disagree_are_no_lie_where_others_came_to_use_the_gpu(
     shared: bool, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def outside(*_: object) -> Ruling:
+    async def outside(*_: object, **__: object) -> Ruling:
         return rejected("it says 37.55 ms, but seen from outside they took 62.68 ms")
 
-    context = fake_context(fake_harness(fill=nothing), [], timer)
+    context = fake_context(fake_harness(fill=nothing, large=True), [], timer)
     context.reloaded = [fake_subject(), fake_subject()]
     for name, stand_in in {
         "check_recordings": lambda *_: None,
@@ -189,3 +189,34 @@ def test_clocks_that_disagree_are_no_lie_where_others_came_to_use_the_gpu(
     assert ruling is not None
     assert ruling.outcome is outcome
     assert "37.55 ms" in ruling.reason
+
+
+@pytest.mark.parametrize(
+    ("later", "held", "entered"), [([None], None, 2), (["b", None], None, 4), (["b", "c"], "c", 4)]
+)
+def test_who_is_slow_in_one_process_alone_is_not_refused(
+    later: list[str | None], held: str | None, entered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside: list[object] = []
+    seen: list[object] = []
+
+    async def reload(_context: object, version: object) -> object:
+        inside.append(version)
+        seen.append(version)
+        return version
+
+    async def leave(version: object) -> None:
+        inside.remove(version)
+
+    async def ask(*_: object) -> Ruling | None:
+        said = later.pop(0)
+        return None if said is None else rejected(said)
+
+    context = fake_context(fake_harness(leave=leave, large=False), [], timer)
+    context.subject = fake_subject()
+    monkeypatch.setattr(stage, "_reload", reload)
+    monkeypatch.setattr(stage, "ready", nothing)
+    ruling = asyncio.run(stage._elsewhere(context, [], ask, rejected("a")))
+    assert (ruling and ruling.reason.removeprefix("rejected: ")) == held
+    assert len(seen) == entered
+    assert not inside, "no process is left behind"

@@ -126,6 +126,18 @@ def test_who_lets_one_launch_do_the_work_of_others_is_found(monkeypatch: pytest.
     assert ruling.outcome is Outcome.ILLEGITIMATE
 
 
+@pytest.mark.parametrize(("claimed", "refused"), [(0.98, False), (0.8, True)])
+def test_who_is_honest_in_another_process_alone_is_found(
+    claimed: float, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(outside_clock, "time", clock)
+    sides = (fake_subject(Timed(clock, [1.0], [])), fake_subject(Timed(clock, [1.0], [])))
+    ruling = asyncio.run(seen_from_outside(fake_harness(), *sides, [CASE], [claimed]))
+    assert (ruling is not None) == refused
+    assert ruling is None or "take 1.000 of the baseline's time in one process, and 0.800 in another" in ruling.reason
+
+
 def test_launches_that_were_not_captured_have_their_own_look(looking: Looking) -> None:
     sides = (fake_subject(None), fake_subject(None))
     assert asyncio.run(seen_from_outside(fake_harness(), *sides, [replace(CASE, captured=False)])) is None
