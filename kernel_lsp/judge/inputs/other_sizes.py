@@ -35,6 +35,12 @@ class _Ran:
     seconds: float
 
 
+def _note_end(task: "asyncio.Task[list[Draw]]") -> None:
+    """Look at how a task ended: who is interrupted asks no more, and asyncio would print the error as nobody's."""
+    if not task.cancelled():
+        task.exception()
+
+
 @dataclass
 class OtherSizesCheck:
     """Sizes that CASES does not name, with the baseline's own runs on them, which are made once; without a GPU."""
@@ -50,6 +56,7 @@ class OtherSizesCheck:
             return None
         if self._managed is None:
             self._managed = asyncio.create_task(self._of_baseline())
+            self._managed.add_done_callback(_note_end)
         managed = await asyncio.shield(self._managed)
         subject = await self.harness.enter(candidate.candidate, candidate.built)
         try:

@@ -60,7 +60,7 @@ async def confirm(context: Context) -> Ruling | None:
 
 
 async def _reload(context: Context, version: Subject) -> Subject:
-    """Return a version in another process, with what is known of it."""
+    """Return a version loaded again, into a fresh process, with its weights and run time as they were found."""
     entered = await context.harness.enter(version.candidate, version.built)
     entered.own_weights = version.own_weights  # some are recognised by their values only after a run
     entered.run_s = version.run_s
