@@ -213,6 +213,8 @@ LEAST_OWN_SHARE: Final = 0.5
 """Beside a baseline with library compute, own kernels take this share of the rest at least. Chosen."""
 SHORT_CLAIM_SHARE: Final = 0.75
 """Least ratio of claimed time to the kernels' time in the trace. Chosen."""
+TRACE_LOOKS: Final = 5
+"""Traces that all show longer kernels than were claimed before anybody is accused. Chosen."""
 TRACE_SLACK_US: Final = 2.0
 """Microseconds by which a trace makes a short kernel look longer."""
 TRACE_OVERLAP_US: Final = 2.0

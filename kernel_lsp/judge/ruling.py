@@ -39,6 +39,14 @@ def rejected(reason: str) -> Ruling:
     return Ruling(Outcome.ILLEGITIMATE, Stage.LEGITIMATE, f"rejected: {reason}")
 
 
+def unless_shared(ruling: Ruling, shared: bool) -> Ruling:
+    """Return a ruling on times that disagree: where others use the GPU too, that is no sign of cheating."""
+    if not shared:
+        return ruling
+    reason = f"others use this GPU, and clocks disagree: {ruling.reason.removeprefix('rejected: ')}"
+    return Ruling(Outcome.AMBIGUOUS, Stage.TIMED, reason)
+
+
 def wrong(reason: str, mismatch: Mismatch | None = None) -> Ruling:
     """Return the ruling on a candidate whose answer is wrong."""
     return Ruling(Outcome.WRONG, Stage.CORRECT, reason, mismatch)

@@ -19,7 +19,7 @@ from kernel_lsp.judge.measure.blocks import PairedMeasurement, Series, warm_up
 from kernel_lsp.judge.measure.cases import TimedCase, fill, ready
 from kernel_lsp.judge.measure.procedure import Conclusion, SecondLook
 from kernel_lsp.judge.measure.statistics import LookOutcome
-from kernel_lsp.judge.ruling import Ruling, Speedup, rejected
+from kernel_lsp.judge.ruling import Ruling, Speedup, rejected, unless_shared
 from kernel_lsp.judge.stages.time import device_now, make_pair
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage
@@ -130,15 +130,13 @@ async def _doubt(context: Context, pair: PairedMeasurement, series: Series, rng:
     if ruling is not None:
         ruling = await _elsewhere(context, pair.placed, partial(clock, ratios=ratios), ruling)
     if ruling is not None:
-        if device_now(context, series).shared:  # other processes take time between launches: no sign of cheating
-            said = f"others use this GPU, and clocks disagree: {ruling.reason.removeprefix('rejected: ')}"
-            ruling = Ruling(Outcome.AMBIGUOUS, Stage.TIMED, said)
-        return findings.fail(_CLOCK, ruling)
+        return findings.fail(_CLOCK, unless_shared(ruling, device_now(context, series).shared))
     findings.passed(_CLOCK)
     times = [(median(a), median(b)) for a, b in zip(series.baseline_us, series.candidate_us, strict=True)]
     claimed = [(case, us) for case, (_, us) in zip(pair.placed, times, strict=True)]
     seen = (measured.seen, context.seen)
-    context.traces += await check_timed(harness, baseline, candidate, claimed, seen, findings)
+    shared = device_now(context, series).shared
+    context.traces += await check_timed(harness, baseline, candidate, claimed, seen, shared, findings)
     if findings.ruling is not None:
         return findings.ruling
     if (why := impossible(context, series)) is not None:

@@ -94,7 +94,7 @@ class Timer:
 def poison(output: Tensor, byte: int) -> None:
     """Fill each element of an output with a byte; memory between the elements is not changed."""
     element = torch.full((output.itemsize,), byte, dtype=torch.uint8, device=output.device).view(output.dtype)
-    output.detach().copy_(element)
+    output.detach().copy_(element.squeeze())  # an output may have no dimension, and takes nothing of one then
 
 
 def _event() -> object:

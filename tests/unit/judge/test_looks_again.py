@@ -13,15 +13,18 @@ from judge_support import Clock, fake_harness, fake_subject, timed
 from kernel_lsp import policy
 from kernel_lsp.judge.inputs import drawing
 from kernel_lsp.judge.inputs.draw import Draw
+from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.judge.integrity import fresh_inputs, outside_clock
 from kernel_lsp.judge.integrity.fresh_inputs import FreshInputs, remembers
+from kernel_lsp.judge.integrity.launches import Seen, check_timed
 from kernel_lsp.judge.integrity.outside_clock import Look, missing_share, seen_from_outside
+from kernel_lsp.judge.integrity.trace import GpuOperation, Launched, OperationGroup
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.runner.messages.oracle import Renew
-from kernel_lsp.runner.messages.subject import Refresh, RunSegments
-from kernel_lsp.runner.messages.subject_answers import Segment
+from kernel_lsp.runner.messages.subject import Refresh, RunSegments, TraceSegment
+from kernel_lsp.runner.messages.subject_answers import Segment, Traced, TracedOperation
 
 CASE = timed()
 
@@ -162,6 +165,49 @@ def test_time_that_a_candidate_does_not_tell_of_is_a_share_of_what_it_claims(
 @pytest.mark.parametrize("claimed_ms", [0.0, -50.0])
 def test_who_claims_no_time_at_all_tells_of_none(claimed_ms: float) -> None:
     assert missing_share(Look(70.0, 50.0), Look(70.0, claimed_ms)) == float("inf")
+
+
+class TracedVersion:
+    """A version whose kernel takes so many microseconds in each trace, the last number in all further ones."""
+
+    def __init__(self, us: list[float]) -> None:
+        self._us, self.looks = us, 0
+
+    async def ask(self, request: Any, *, deadline: float) -> Traced:
+        assert isinstance(request, TraceSegment)
+        us = self._us[min(self.looks, len(self._us) - 1)]
+        self.looks += 1
+        return Traced(tuple(TracedOperation("kernel", "softmax", 7, 1000.0 * i, us) for i in range(CASE.launches)))
+
+
+def traced(us: list[float], *, shared: bool) -> tuple[Ruling | None, int]:
+    """The ruling on a candidate that claims 100 us a launch, and how often it was traced."""
+    group = OperationGroup("kernel", "softmax", own=True, calls=1, us=100.0, streams=(7,))
+    alone = Launched((group,), 100.0)
+    seen = Seen({0: alone}, {0: (GpuOperation("kernel", "softmax", 7, 0.0, 100.0),)})
+    baseline, candidate, findings = TracedVersion([200.0]), TracedVersion(us), Findings()
+    sides = fake_subject(baseline), fake_subject(candidate)
+    asyncio.run(check_timed(fake_harness(), *sides, [(CASE, 100.0)], (seen, seen), shared, findings))
+    assert baseline.looks == candidate.looks
+    return findings.ruling, candidate.looks
+
+
+def test_kernels_that_others_make_longer_at_some_looks_accuse_nobody() -> None:
+    assert traced([100.0], shared=False) == (None, 1)
+    assert traced([300.0, 300.0, 110.0], shared=False) == (None, 3)
+
+
+def test_kernels_that_are_longer_at_every_look_do_but_where_the_gpu_is_shared() -> None:
+    ruling, looks = traced([300.0], shared=False)
+    assert ruling is not None
+    assert (ruling.outcome, looks) == (Outcome.ILLEGITIMATE, policy.TRACE_LOOKS)
+    assert ruling.reason == (
+        "rejected: on case n=1 its launches are said to take 100.0 us, but its kernels alone ran for 300.0 us in each"
+    )
+    ruling, _ = traced([300.0], shared=True)
+    assert ruling is not None
+    assert ruling.outcome is Outcome.AMBIGUOUS
+    assert ruling.reason.startswith("others use this GPU, and clocks disagree: on case n=1 its launches are said to")
 
 
 class Side:

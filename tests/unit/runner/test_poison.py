@@ -17,3 +17,10 @@ def test_each_byte_of_each_element_is_that_one_and_what_lies_between_is_left(dty
     poison(whole[:, ::2], byte)
     assert bool((whole[:, ::2].contiguous().view(torch.uint8) == byte).all())
     assert not bool(whole[:, 1::2].any())
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_an_output_of_no_dimension_is_poisoned_too(dtype: torch.dtype) -> None:
+    loss = torch.zeros((), dtype=dtype)
+    poison(loss, 0x7F)
+    assert loss.reshape(1).view(torch.uint8).tolist() == [0x7F] * dtype.itemsize
