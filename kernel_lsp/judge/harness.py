@@ -145,6 +145,7 @@ class Harness:
             ),
             deadline=policy.LOAD_SECONDS,
         )
+        self.pool.foresee(self.workload.libraries)
         if self._timed:
             self.bandwidth = Bandwidth.measured(await self.oracle(MeasureRates()))
 
@@ -226,6 +227,8 @@ class Harness:
             )
         )
         subject.own_weights = loaded.own_weights
+        if candidate.origin == "baseline" and self.pool.foresee(loaded.libraries):
+            await self._spares.close()  # they would each import the same by themselves
 
     def keep_launchers(self, baseline: Subject) -> None:
         """Keep the launchers that Triton compiled in the baseline's process, for later versions to reuse."""

@@ -52,7 +52,8 @@ class Spares:
 
     async def close(self) -> None:
         """End all workers."""
-        for spare in self._spares:
+        spares, self._spares = self._spares, []
+        for spare in spares:
             spare.cancel()
             with contextlib.suppress(asyncio.CancelledError, RunnerError, WorkerFailure):
                 (await spare).kill()

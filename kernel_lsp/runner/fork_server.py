@@ -45,9 +45,9 @@ class NurseryRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class ImportRequest(msgspec.Struct, frozen=True, tag=True):
-    """A module to import for later nurseries; not answered."""
+    """Modules to import for later nurseries, as far as they can be; not answered."""
 
-    module: str
+    modules: tuple[str, ...]
 
 
 Requests = msgspec.json.Decoder(NurseryRequest | ImportRequest)
@@ -93,7 +93,9 @@ def _answer(connection: socket.socket, listening: socket.socket) -> None:
     data, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 1)
     request = Requests.decode(data)
     if isinstance(request, ImportRequest):
-        importlib.import_module(request.module)
+        for module in request.modules:
+            with contextlib.suppress(Exception):  # who needs it says what is wrong with it
+                importlib.import_module(module)
         return
     gc.freeze()  # a garbage collection would touch, and so copy, every imported page in each fork
     pid = os.fork()

@@ -4,10 +4,10 @@ Importing torch takes seconds, a fork takes milliseconds; so a fresh worker for 
 nursery itself never touches CUDA (a context does not survive a fork) and never runs a user's code.
 
 It reads requests from the socket that is its standard input: one JSON line with the worker's role and limits,
-accompanied by the worker's end of its private socket. The role's module, and before it what a request names as `first`,
-are imported before the fork, for all later workers too. It answers with the worker's process id. When its own socket
-closes, its parent is gone: it kills every worker's process group, removes what they wrote and exits. While it imports,
-which takes seconds and reads no socket, the system tells it of its parent's death instead.
+accompanied by the worker's end of its private socket. The role's module, and before it what a request names as `first`
+and `libraries`, are imported before the fork, for all later workers too. It answers with the worker's process id. When
+its own socket closes, its parent is gone: it kills every worker's process group, removes what they wrote and exits.
+While it imports, which takes seconds and reads no socket, the system tells it of its parent's death instead.
 """
 
 import contextlib
@@ -48,6 +48,7 @@ class ForkRequest(msgspec.Struct, frozen=True):
         module: of its role.
         scratch: the folder that it lives in.
         first: a module that is imported before that one; None for none.
+        libraries: modules that are imported before both if they can be, because workers before this one needed them.
         environment: all of its environment.
         confinement: what it is allowed.
     """
@@ -55,6 +56,7 @@ class ForkRequest(msgspec.Struct, frozen=True):
     module: str
     scratch: str
     first: str | None
+    libraries: tuple[str, ...]
     environment: dict[str, str]
     confinement: Confinement
 
@@ -94,6 +96,9 @@ def serve(control: socket.socket, folder: str, modules: Sequence[str] = ()) -> N
             if not data:
                 break
             request = msgspec.json.decode(data, type=ForkRequest)
+            for name in request.libraries:
+                with contextlib.suppress(Exception):  # who needs it says what is wrong with it
+                    end.importing(name)
             for name in filter(None, (request.first, request.module)):
                 end.importing(name)  # does nothing the second time
             gc.freeze()  # a garbage collection would touch, and so copy, every imported page in each worker

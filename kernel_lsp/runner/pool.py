@@ -18,11 +18,12 @@ from typing import Self
 import msgspec
 from platformdirs import user_cache_path
 
-from kernel_lsp.compiler.toolkit import unpacked_headers
 from kernel_lsp.config.variables import named_variables
 from kernel_lsp.errors import RunnerError
 from kernel_lsp.runner import protocol
+from kernel_lsp.runner.environment import environment_in, passed_on, system_paths
 from kernel_lsp.runner.fork_server import NurseryRequest
+from kernel_lsp.runner.libraries import is_importable_ahead
 from kernel_lsp.runner.nursery import ForkRequest
 from kernel_lsp.runner.sandbox import Confinement
 from kernel_lsp.runner.sessions import kill_session
@@ -34,7 +35,6 @@ ATTEMPTS = 2
 _START_SECONDS = 120.0
 _FORK_SECONDS = 30.0
 _MOST_SAID = 16 << 20  # bytes that are read of a program's output
-_PASSED_ON = ("PATH", "LANG", "LC_ALL", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 _ITSELF = "/proc/self"  # CUDA's driver writes the names of its threads there, and fails if it cannot
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm")
 
@@ -130,10 +130,11 @@ class Pool:
         self.gpu = gpu
         self._warm_minutes = warm_minutes
         self._servers: dict[Flavour, ForkServer] = {}
-        self._first_imports: set[tuple[Flavour, str]] = set()
+        self._first_imports: dict[Flavour, dict[str, None]] = {}
+        self._libraries: dict[str, None] = {}
         self._visible = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         self.folder = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
-        self._readable = set(_system_paths())
+        self._readable = set(system_paths())
         self._variables: set[str] = set()
         self._allowing, self._before = 0, (self._readable, self._variables)
         self._writable = {_ITSELF, *_DEVICES, *map(str, Path("/dev").glob("nvidia*"))}
@@ -183,6 +184,15 @@ class Pool:
             if nursery not in self._nurseries:
                 self._nurseries[nursery] = asyncio.create_task(self._start(nursery))
 
+    def foresee(self, libraries: Iterable[str]) -> bool:
+        """Let nurseries import modules of large libraries before later workers start; return True if any is new.
+
+        Other names are left out: a nursery runs no user's code.
+        """
+        known = len(self._libraries)
+        self._libraries |= dict.fromkeys(filter(is_importable_ahead, libraries))
+        return len(self._libraries) > known
+
     def scratch(self, flavour: Flavour) -> Path:
         """Return the folder in which workers of one flavour live."""
         folder = self.folder / self._nursery(flavour) / flavour
@@ -220,7 +230,7 @@ class Pool:
         nursery = await asyncio.shield(self._nurseries[self._nursery(flavour)])
         first = _FIRST.get((triton, problem))
         if first:
-            self._first_imports.add((self._nursery(flavour), first))
+            self._first_imports.setdefault(self._nursery(flavour), {})[first] = None
         scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self.scratch(flavour)))
         confinement: Confinement = {
             # The oracle maps the memory of subjects, which Landlock would forbid; it runs no candidate.
@@ -235,7 +245,8 @@ class Pool:
             module=f"{_ROLES}.{role}",
             scratch=str(scratch),
             first=first,
-            environment=named_variables(variables) | _environment(scratch) | self._visible | own,
+            libraries=tuple(self._libraries),
+            environment=named_variables(variables) | environment_in(scratch) | self._visible | own,
             confinement=confinement,
         )
         pid, ours = await _fork(nursery, request, parameters)
@@ -264,7 +275,7 @@ class Pool:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             cwd=scratch,
-            env=_environment(scratch) | self._visible,
+            env=environment_in(scratch) | self._visible,
             start_new_session=True,
         )
         assert process.stdout is not None, "it was asked for"
@@ -302,8 +313,8 @@ class Pool:
             with contextlib.suppress(asyncio.CancelledError, RunnerError):
                 await (await task).close()
         self._nurseries.clear()
-        for flavour, module in self._first_imports if self._warm_minutes else ():
-            await self._fork_server(flavour).should_import(module)
+        for flavour, modules in self._first_imports.items() if self._warm_minutes else ():
+            await self._fork_server(flavour).should_import((*self._libraries, *modules))
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _require_open(self) -> None:
@@ -357,8 +368,7 @@ class Pool:
 
     def _environment_of(self, recipe: _Recipe) -> dict[str, str]:
         path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
-        kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        return kept | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | self._visible | recipe.environment
+        return passed_on() | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | self._visible | recipe.environment
 
 
 async def _fork(nursery: _Nursery, request: ForkRequest, parameters: Mapping[str, object]) -> tuple[int, socket.socket]:
@@ -375,26 +385,3 @@ async def _fork(nursery: _Nursery, request: ForkRequest, parameters: Mapping[str
         theirs.close()
     ours.setblocking(False)
     return pid, ours
-
-
-def _system_paths() -> list[str]:
-    """Return the paths that every worker may read: the system, this Python and all its modules."""
-    system = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/run", "/var/run"]
-    python = [sys.prefix, sys.base_prefix, *filter(None, sys.path), str(Path(__file__).parents[2])]
-    tools = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
-    return sorted({os.path.realpath(path) for path in (*system, *python, *tools, unpacked_headers())})
-
-
-def _environment(scratch: Path) -> dict[str, str]:
-    """Return a worker's environment: no secrets, no user settings, and every cache in its own folder."""
-    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    return kept | {
-        "HOME": str(scratch),
-        "TMPDIR": str(scratch),
-        "XDG_CACHE_HOME": str(scratch / "cache"),
-        "TRITON_CACHE_DIR": str(scratch / "triton"),
-        "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
-        "CUDA_CACHE_DISABLE": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-    }

@@ -6,6 +6,7 @@ baseline does too (libraries it calls, state it changes) is no fault of a candid
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from kernel_lsp import policy
 from kernel_lsp.judge.harness import Harness
@@ -166,12 +167,12 @@ async def check_timed(
     for case, claimed_us in timed:
         number, name = case.draw.case, harness.cases[case.draw.case]
         alone = of_candidate.launches[number]
-        for _ in range(policy.TRACE_LOOKS):
-            ran, before = await _trace_both((baseline, candidate), case.recording, of_baseline, number, alone)
-            why = trace.left_out(alone, ran, case.launches) or trace.passed_off(ran, before)
-            short = trace.claims_too_little(ran, case.launches, claimed_us)
+        look = partial(_trace_both, (baseline, candidate), case, of_baseline, alone, claimed_us)
+        ran, before, why, short = await look()
+        for _ in range(policy.TRACE_LOOKS - 1):
             if why or not short:
                 break
+            ran, before, why, short = await look()
         records.append(_record(name, ran, before, case.launches, claimed_us))
         if why or short:
             ruling = rejected(f"on case {name} {why or short}")
@@ -182,13 +183,21 @@ async def check_timed(
 
 
 async def _trace_both(
-    sides: tuple[Subject, Subject], recording: str, of_baseline: Seen, case: int, alone: Launched
-) -> tuple[Launched, Launched]:
-    """Trace a recording in both versions' processes, and return the work of the candidate's and the baseline's."""
-    told = [await side.ask(TraceSegment(recording=recording)) for side in sides]
+    sides: tuple[Subject, Subject], case: TimedCase, of_baseline: Seen, alone: Launched, claimed_us: float
+) -> tuple[Launched, Launched, str | None, str | None]:
+    """Trace a recording in both versions' processes.
+
+    Returns:
+        The candidate's work and the baseline's, why the candidate's is not what a launch `alone` does, and why it took
+        longer than is claimed; None for either that does not hold.
+    """
+    told = [await side.ask(TraceSegment(recording=case.recording)) for side in sides]
     theirs, ours = (trace.read_operations(answer.operations) for answer in told)
-    known = trace.harness_names(theirs, of_baseline.operations[case])
-    return trace.read_timed(ours, alone, known), trace.read_timed(theirs, of_baseline.launches[case], known)
+    known = trace.harness_names(theirs, of_baseline.operations[case.draw.case])
+    ran = trace.read_timed(ours, alone, known)
+    before = trace.read_timed(theirs, of_baseline.launches[case.draw.case], known)
+    why = trace.left_out(alone, ran, case.launches) or trace.passed_off(ran, before)
+    return ran, before, why, trace.claims_too_little(ran, case.launches, claimed_us)
 
 
 def _disturbs(seen: Seen, baseline: Seen) -> str | None:

@@ -19,7 +19,8 @@ for name in ("is_available", "device_count", "init", "_lazy_init", "current_devi
 from kernel_lsp.runner import pool
 
 roles = [f"kernel_lsp.runner.workers.{role}" for role in ("oracle", "subject", "published")]
-for module in (*pool._RECIPES[pool.Flavour.GPU].imports, *pool._FIRST.values(), *roles):
+libraries = ["torch.distributed.tensor", "torch._inductor", "torch.fx.experimental", "torch.utils.checkpoint"]
+for module in (*pool._RECIPES[pool.Flavour.GPU].imports, *pool._FIRST.values(), *roles, *libraries):
     importlib.import_module(module)
 from torch.utils import cpp_extension
 

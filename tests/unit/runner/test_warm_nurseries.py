@@ -134,7 +134,7 @@ def test_what_a_nursery_had_to_import_later_ones_find(tmp_path):
     server = ForkServer(("json",), ENVIRONMENT, minutes=1)
     first = Asked(tmp_path / "a" / "emulate", server)
     keeper = parent_of(first.process.pid)
-    asyncio.run(server.should_import("sqlite3"))
+    asyncio.run(server.should_import(("no_such_module", "sqlite3")))
     until(lambda: "_sqlite3" in Path(f"/proc/{keeper}/maps").read_text())
     first.end()
 

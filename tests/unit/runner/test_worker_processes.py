@@ -13,6 +13,7 @@ import pytest
 from runner_support import run_on_nothing
 
 from kernel_lsp.errors import RunnerError, WorkloadError
+from kernel_lsp.runner import environment as system_environment
 from kernel_lsp.runner import pool as pool_module
 from kernel_lsp.runner.messages.oracle import Probe
 from kernel_lsp.runner.pool import Flavour, Pool
@@ -236,7 +237,7 @@ def test_a_worker_sees_nothing_of_the_parents_environment_or_files(run, subject,
     environment, folder, _ = json.loads(caught.value.message)
     assert "hunter2" not in caught.value.message
     assert set(environment) <= {
-        *pool_module._PASSED_ON,
+        *system_environment._PASSED_ON,
         *("HOME", "TMPDIR", "XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUDA_CACHE_DISABLE"),
         *("PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS"),
     }
