@@ -167,6 +167,8 @@ class Builders:
             if candidate.origin == "baseline":
                 raise
             return failed(candidate, str(error))
+        if candidate.origin == "baseline":  # candidates' processes say what they like
+            self._pool.foresee(answer.libraries)
         lasting = not any(one.hurried for one in answer.assumed)
         built = Built(answer.build, answer.plans, binaries=answer.binaries, assumed=answer.assumed, lasting=lasting)
         # Variants are many, and seldom asked for again; host code is no part of the key.

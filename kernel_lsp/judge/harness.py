@@ -145,7 +145,6 @@ class Harness:
             ),
             deadline=policy.LOAD_SECONDS,
         )
-        self.pool.foresee(self.workload.libraries)
         if self._timed:
             self.bandwidth = Bandwidth.measured(await self.oracle(MeasureRates()))
 
@@ -227,8 +226,6 @@ class Harness:
             )
         )
         subject.own_weights = loaded.own_weights
-        if candidate.origin == "baseline" and self.pool.foresee(loaded.libraries):
-            await self._spares.close()  # they would each import the same by themselves
 
     def keep_launchers(self, baseline: Subject) -> None:
         """Keep the launchers that Triton compiled in the baseline's process, for later versions to reuse."""
@@ -338,6 +335,11 @@ class Harness:
         if self.gpu:
             roomy = self.gpu.memory_bytes > PLENTY_BYTES and not self.large
             self._spares.refill(plenty=roomy and bool(self._subjects))
+
+    async def renew(self) -> None:
+        """Replace the workers set up for later versions: newer ones have more imported."""
+        await self._spares.close()
+        self.refill()
 
     async def settle(self) -> None:
         """Wait until no worker is being set up, for that takes the GPU's time too."""

@@ -77,9 +77,12 @@ class Session:
         if self.gpu is not None:
             await self._make_room(self.gpu)
         harness = self.harness = Harness(self.pool, target, self.settings, self.builders, self.gpu, say=self._say)
+        libraries = self.pool.libraries
         self.baseline_built, _ = await asyncio.gather(
             self.builders.build(target.workload, target.baseline), harness.open()
         )
+        if self.pool.libraries != libraries:
+            await harness.renew()
         if not self.baseline_built.ok:
             raise KernelLspError(
                 f"the kernel does not build as it stands: {self.baseline_built.first_error}",

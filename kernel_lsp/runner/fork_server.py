@@ -23,6 +23,7 @@ from typing import NoReturn
 import msgspec
 
 from kernel_lsp.runner import nursery
+from kernel_lsp.runner.libraries import importable
 from kernel_lsp.runner.sandbox import is_confined
 
 _LOOK_SECONDS = 5.0
@@ -93,7 +94,7 @@ def _answer(connection: socket.socket, listening: socket.socket) -> None:
     data, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 1)
     request = Requests.decode(data)
     if isinstance(request, ImportRequest):
-        for module in request.modules:
+        for module in importable(request.modules):
             with contextlib.suppress(Exception):  # who needs it says what is wrong with it
                 importlib.import_module(module)
         return

@@ -1,25 +1,81 @@
-"""The modules of large libraries that a user's files import: nurseries import them too, for the workers that follow."""
+"""The installed packages that a user's files import: nurseries import them too, so that later workers find them there.
 
+A nursery runs nothing of a user's, and its forks are to use threads and the GPU: so only what is installed beside torch
+is imported there, and only if importing it started no thread and opened no GPU in the worker that needed it first.
+"""
+
+import contextlib
+import importlib.util
 import sys
-from collections.abc import Collection
+import sysconfig
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
-_LIBRARIES = frozenset({"numpy", "torch", "triton"})  # importing them starts no thread and asks nothing of the GPU
+_SHARED = frozenset({"numpy", "torch", "triton"})
 _NEVER = "torch.testing"  # its helpers look for a GPU when they are imported, and read the command line
 _DEEPEST = 3  # parts of a name: packages import what lies below
+_MOST = 1000
+_GPU = "/dev/nvidia"
 
 
-def names() -> frozenset[str]:
-    """Return the names of all modules that this process has imported."""
-    return frozenset(sys.modules)
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The state of a process before it runs a user's file: imported modules, and the number of its threads."""
+
+    modules: frozenset[str]
+    threads: int
+
+    @classmethod
+    def now(cls) -> "Before":
+        """Return the state of this process."""
+        return cls(frozenset(sys.modules), _threads())
+
+    def imported_since(self) -> tuple[str, ...]:
+        """Return the modules of installed packages imported since, in that order; none if a fork could not use them."""
+        if _threads() > self.threads or _uses_gpu():
+            return ()
+        names = [name for name in tuple(sys.modules) if name not in self.modules and _may_be_imported(name)]
+        return tuple(name for name in names if _is_installed(_root(name)))[:_MOST]
 
 
-def imported_since(before: Collection[str]) -> tuple[str, ...]:
-    """Return the modules of these libraries that were imported since `names` gave `before`, in that order."""
-    return tuple(name for name in tuple(sys.modules) if name not in before and is_importable_ahead(name))
+def importable(names: Iterable[str]) -> list[str]:
+    """Return those of the modules that a nursery may import."""
+    return [name for name in names if _may_be_imported(name) and _is_installed(_root(name))]
 
 
-def is_importable_ahead(name: str) -> bool:
-    """Return True if a process that never runs a user's code may import a module of this name."""
-    parts = name.split(".")
-    never = name == _NEVER or name.startswith(f"{_NEVER}.")
-    return parts[0] in _LIBRARIES and len(parts) <= _DEEPEST and not never
+def shared(names: Iterable[str]) -> list[str]:
+    """Return those of the modules that many projects use, which stay imported between sessions."""
+    return [name for name in names if _root(name) in _SHARED]
+
+
+def _root(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _may_be_imported(name: str) -> bool:
+    return name.count(".") < _DEEPEST and name != _NEVER and not name.startswith(f"{_NEVER}.")
+
+
+@lru_cache
+def _is_installed(package: str) -> bool:
+    """Return True if a package lies in this Python's own folder of packages."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):  # as of a module without a spec
+        return False
+    places = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    return spec is not None and spec.origin is not None and any(Path(spec.origin).is_relative_to(p) for p in places)
+
+
+def _threads() -> int:
+    return sum(1 for _ in Path("/proc/self/task").iterdir())
+
+
+def _uses_gpu() -> bool:
+    for opened in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # the one that lists the folder
+            if str(opened.readlink()).startswith(_GPU):
+                return True
+    return False

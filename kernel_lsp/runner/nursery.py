@@ -33,6 +33,7 @@ import msgspec
 
 from kernel_lsp import policy
 from kernel_lsp.runner import protocol, watch
+from kernel_lsp.runner.libraries import importable
 from kernel_lsp.runner.sandbox import Confinement, confine
 from kernel_lsp.runner.sessions import kill_session
 
@@ -48,7 +49,7 @@ class ForkRequest(msgspec.Struct, frozen=True):
         module: of its role.
         scratch: the folder that it lives in.
         first: a module that is imported before that one; None for none.
-        libraries: modules that are imported before both if they can be, because workers before this one needed them.
+        libraries: modules of installed packages that workers before this one needed; imported before both if possible.
         environment: all of its environment.
         confinement: what it is allowed.
     """
@@ -96,7 +97,7 @@ def serve(control: socket.socket, folder: str, modules: Sequence[str] = ()) -> N
             if not data:
                 break
             request = msgspec.json.decode(data, type=ForkRequest)
-            for name in request.libraries:
+            for name in importable(request.libraries):
                 with contextlib.suppress(Exception):  # who needs it says what is wrong with it
                     end.importing(name)
             for name in filter(None, (request.first, request.module)):

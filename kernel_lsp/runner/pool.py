@@ -23,7 +23,7 @@ from kernel_lsp.errors import RunnerError
 from kernel_lsp.runner import protocol
 from kernel_lsp.runner.environment import environment_in, passed_on, system_paths
 from kernel_lsp.runner.fork_server import NurseryRequest
-from kernel_lsp.runner.libraries import is_importable_ahead
+from kernel_lsp.runner.libraries import shared
 from kernel_lsp.runner.nursery import ForkRequest
 from kernel_lsp.runner.sandbox import Confinement
 from kernel_lsp.runner.sessions import kill_session
@@ -184,14 +184,14 @@ class Pool:
             if nursery not in self._nurseries:
                 self._nurseries[nursery] = asyncio.create_task(self._start(nursery))
 
-    def foresee(self, libraries: Iterable[str]) -> bool:
-        """Let nurseries import modules of large libraries before later workers start; return True if any is new.
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """Return the modules that nurseries import before later workers start."""
+        return tuple(self._libraries)
 
-        Other names are left out: a nursery runs no user's code.
-        """
-        known = len(self._libraries)
-        self._libraries |= dict.fromkeys(filter(is_importable_ahead, libraries))
-        return len(self._libraries) > known
+    def foresee(self, libraries: Iterable[str]) -> None:
+        """Let nurseries import modules of installed packages before later workers start."""
+        self._libraries |= dict.fromkeys(libraries)
 
     def scratch(self, flavour: Flavour) -> Path:
         """Return the folder in which workers of one flavour live."""
@@ -245,7 +245,7 @@ class Pool:
             module=f"{_ROLES}.{role}",
             scratch=str(scratch),
             first=first,
-            libraries=tuple(self._libraries),
+            libraries=self.libraries,
             environment=named_variables(variables) | environment_in(scratch) | self._visible | own,
             confinement=confinement,
         )
@@ -314,7 +314,7 @@ class Pool:
                 await (await task).close()
         self._nurseries.clear()
         for flavour, modules in self._first_imports.items() if self._warm_minutes else ():
-            await self._fork_server(flavour).should_import((*self._libraries, *modules))
+            await self._fork_server(flavour).should_import((*shared(self._libraries), *modules))
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _require_open(self) -> None:

@@ -42,6 +42,7 @@ class CandidateBuild:
         binaries: Triton: each compilation by itself.
         requests: the extensions, to be built one by one.
         assumed: what each kernel of a Triton file without a workload was compiled for.
+        libraries: modules of installed packages that the user's files imported.
     """
 
     build: Build
@@ -49,6 +50,7 @@ class CandidateBuild:
     binaries: tuple[Binary, ...] = ()
     requests: tuple[ExtensionRequest, ...] = ()
     assumed: tuple[Assumed, ...] = ()
+    libraries: tuple[str, ...] = ()
 
 
 class BuildRole(Protocol):

@@ -44,7 +44,6 @@ class LoadedWorkload:
         nondeterministic: True where the workload declares that runs may differ.
         contract: what callers guarantee.
         right: how the reference of a captured workload is computed; empty for a workload that somebody wrote.
-        libraries: modules of large libraries that loading it imported.
     """
 
     cases: tuple[str, ...]
@@ -59,7 +58,6 @@ class LoadedWorkload:
     nondeterministic: bool = False
     contract: CallerContract = field(default_factory=CallerContract)
     right: str = ""
-    libraries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,9 @@ from kernel_lsp.runner.emulated import EmulatedReport
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A loaded version.
-
-    Attributes:
-        own_weights: weights of a KernelBench problem that it cannot be given.
-        libraries: modules of large libraries that loading it imported.
-    """
+    """A loaded version; `own_weights` are weights of a KernelBench problem that it cannot be given."""
 
     own_weights: tuple[str, ...] = ()
-    libraries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

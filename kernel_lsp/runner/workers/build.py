@@ -3,6 +3,7 @@
 Planning runs the workload's Python, and building a Triton file runs that file too; hence a process of its own.
 """
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from kernel_lsp.compiler.host import compiler
 from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.compiler.pretend import pretend_gpu
 from kernel_lsp.runner.language import runner_part
+from kernel_lsp.runner.libraries import Before
 from kernel_lsp.runner.messages.build import (
     BuildCandidate,
     BuildExtension,
@@ -45,7 +47,9 @@ class _Builder:
         Raises:
             WorkloadError: the workload does not work, or `launch` does not fit the file.
         """
-        return _PARTS[request.language].build(request, lambda: _workload(request))
+        before = Before.now()
+        built = _PARTS[request.language].build(request, lambda: _workload(request))
+        return replace(built, libraries=before.imported_since())
 
     def build_extension(self, request: BuildExtension) -> ExtensionBuild | str:
         """Build an extension on the fast path; return a reason if that is impossible."""

@@ -19,7 +19,6 @@ from kernel_lsp import policy
 from kernel_lsp.compiler.binary import Binary
 from kernel_lsp.compiler.emulated import STANDS_IN
 from kernel_lsp.compiler.pretend import pretend_gpu
-from kernel_lsp.runner import libraries
 from kernel_lsp.runner.messages import oracle as messages
 from kernel_lsp.runner.messages.oracle import Compared, Made, MemoryRates, OracleRole, Varied
 from kernel_lsp.runner.workers import comparison
@@ -85,7 +84,7 @@ class Oracle:
         if request.probes is not None:
             self._checksum_by(request.probes)
         free = torch.cuda.mem_get_info()[0] if self._device == "cuda" else None
-        before, chosen = libraries.names(), None
+        chosen = None
         with placing(self._device), extensions_left_out(request.text), self._seeming(request.text):
             workload = load_workload(request.text, Path(request.path), self._device, request.seed)
             if workload.problem is not None:
@@ -102,8 +101,7 @@ class Oracle:
         self._loaded = _Parts(draws, inputs, errors, Variation(inputs, self._device))
         inputs.free_temporaries(whatever=True)
         large = bool(takes and free and takes > policy.LARGE_CASE_MEMORY_SHARE * free)
-        described = self._described(workload, chosen, large=large)
-        return replace(described, right=right, libraries=libraries.imported_since(before))
+        return replace(self._described(workload, chosen, large=large), right=right)
 
     def _settled(self, function: "CapturedFunction", draws: Draws) -> str:
         """Find out by what a captured function is right, and say so."""

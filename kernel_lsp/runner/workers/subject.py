@@ -21,7 +21,6 @@ from kernel_lsp.compiler.shortfall import shortfall
 from kernel_lsp.device.slab import Slab, give_back, make_slab
 from kernel_lsp.device.tensors import SlabHandle
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.runner import libraries
 from kernel_lsp.runner.emulated import SampledRun
 from kernel_lsp.runner.messages import subject as messages
 from kernel_lsp.runner.messages.subject import SubjectRole
@@ -104,11 +103,6 @@ class SubjectWorker:
 
     def load(self, request: messages.Load) -> Loaded:
         """Load a version."""
-        before = libraries.names()
-        return Loaded(self._load(request), libraries.imported_since(before))
-
-    def _load(self, request: messages.Load) -> tuple[str, ...]:
-        """Load a version; return the weights of a KernelBench problem that it cannot be given."""
         self._surroundings = Surroundings(self._device)
         path = Path(request.path)
         self._path = Path(request.launch_path or request.path)
@@ -126,10 +120,10 @@ class SubjectWorker:
                 self._lasting.enter_context(serving(request.extensions, self._device_launches()))
                 if request.calls:
                     self._answer = Answer(request.text, path, request.calls, self._device)
-                    return self._answer.build(request.case)
+                    return Loaded(self._answer.build(request.case))
                 module = load_module(request.text, path)
             self._launch = bind_launch(module, path, request.launch_text, self._path)
-        return ()
+        return Loaded()
 
     def _device_launches(self) -> Launches:
         if self._emulator is not None:

@@ -1,15 +1,19 @@
 """A nursery imports what its workers need and no more: every session and every editor waits for it."""
 
 import asyncio
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from runner_support import KERNEL_PATH, SECONDS
 
-from kernel_lsp.runner.libraries import is_importable_ahead
-from kernel_lsp.runner.messages import subject as messages
-from kernel_lsp.runner.messages.subject_answers import Loaded
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.judge.session import open_session
+from kernel_lsp.judge.target import make_target
+from kernel_lsp.runner.libraries import importable, shared
+from kernel_lsp.runner.messages.subject import Load
 from kernel_lsp.runner.pool import Flavour, Pool
 
 _PROGRAM = """
@@ -30,47 +34,103 @@ def test_compilers_that_few_kernels_need_are_not_imported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "importable"),
+    "name",
     [
-        ("torch.distributed.tensor", True),
-        ("triton", True),
-        ("torch.distributed.tensor._ops", False),  # its package imports it
-        ("torch.testing", False),
-        ("torch.testing._internal", False),
-        ("torchvision", False),
-        ("kernels_of_mine", False),
+        "torch.distributed.tensor._ops.utils",  # its package imports it
+        "torch.testing",
+        "torch.testing._internal",
+        "json",  # comes with Python
+        "tests",
+        "no_such_package",
     ],
 )
-def test_only_some_libraries_are_imported_where_no_users_code_runs(name: str, importable: bool) -> None:
-    assert is_importable_ahead(name) is importable
+def test_only_installed_packages_are_imported_where_no_users_code_runs(name: str) -> None:
+    assert importable([name, "torch.distributed.tensor"]) == ["torch.distributed.tensor"]
+
+
+def test_only_what_many_projects_use_stays_imported_between_sessions() -> None:
+    assert shared(["torch.distributed.tensor", "pytest", "numpy"]) == ["torch.distributed.tensor", "numpy"]
+
+
+_PACKAGES = """
+import sys, threading
+from kernel_lsp.runner.libraries import Before
+
+before = Before.now()
+import json, sortedcontainers
+{also}
+print(*before.imported_since())
+"""
+
+
+@pytest.mark.parametrize(
+    ("also", "seen"),
+    [
+        ("", True),
+        ("threading.Thread(target=sys.stdin.read, daemon=True).start()", False),
+    ],
+)
+def test_packages_whose_threads_a_fork_would_lose_are_left_to_each_worker(
+    also: str, seen: bool, tmp_path: Path
+) -> None:
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "-c", _PACKAGES.format(also=also)]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path, env=environment, text=True
+    ) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline().split()
+        process.communicate()
+    assert ("sortedcontainers" in said) is seen
+    assert "json" not in said
 
 
 _HEAVY = "torch.distributed.tensor"
 _KERNEL = f"""
-import sys
-
-IMPORTED = "{_HEAVY}" in sys.modules
 import {_HEAVY}
+import triton
+import triton.language as tl
 
 
-def launch(x):
-    return x
+@triton.jit
+def twice(x, y, n, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.store(y + at, 2 * tl.load(x + at, at < n), at < n)
+"""
+_WORKLOAD = """
+import torch
+
+CASES = [{"n": 100}]
+
+
+def inputs(n):
+    return (torch.randn(n, device="cuda"),)
+
+
+def reference(x):
+    return 2 * x
+
+
+def launch(module, x):
+    y = torch.empty_like(x)
+    module.twice[(1,)](x, y, x.numel(), SIZE=128)
+    return y
 """
 
 
-def test_modules_that_one_worker_had_to_import_the_next_ones_have() -> None:
-    async def load(pool: Pool) -> Loaded:
-        worker = await pool.worker(Flavour.EMULATE, "subject", device="cpu")
-        return await worker.ask(messages.Load(path=KERNEL_PATH, text=_KERNEL), deadline=SECONDS)
+def test_what_a_users_file_imports_later_workers_have(tmp_path: Path) -> None:
+    kernel = tmp_path / "twice.py"
+    kernel.write_text(_KERNEL)
+    (tmp_path / "twice_workload.py").write_text(_WORKLOAD)
+    asks = f"import sys\n\nif '{_HEAVY}' not in sys.modules:\n    raise RuntimeError('it is not there')\n"
 
-    async def twice() -> tuple[Loaded, Loaded, bool]:
+    async def opened() -> tuple[str, ...]:
         async with Pool() as pool:
-            first = await load(pool)
-            new = pool.foresee((*first.libraries, "torch.no_such_module", "antigravity"))
-            assert not pool.foresee(first.libraries)
-            return first, await load(pool), new
+            async with open_session(make_target(kernel), Settings(), pool):
+                libraries = pool.libraries
+            worker = await pool.worker(Flavour.EMULATE, "subject", device="cpu")
+            await worker.ask(Load(path=KERNEL_PATH, text=f"{asks}def launch(): ..."), deadline=SECONDS)
+            return libraries
 
-    first, second, new = asyncio.run(twice())
-    assert new
-    assert _HEAVY in first.libraries
-    assert _HEAVY not in second.libraries
+    assert _HEAVY in asyncio.run(opened())
