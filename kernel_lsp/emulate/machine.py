@@ -28,7 +28,7 @@ from kernel_lsp.emulate.program import Function, Program
 from kernel_lsp.emulate.ptx import type_bytes
 from kernel_lsp.emulate.races import GlobalShadow
 from kernel_lsp.emulate.reports import Reports
-from kernel_lsp.emulate.resident import Changes, Launch, Resident
+from kernel_lsp.emulate.resident import ChangeCount, Launch, Resident
 from kernel_lsp.emulate.sampling import steered_by_data
 from kernel_lsp.emulate.special import Geometry, Triple
 from kernel_lsp.emulate.transfers import bind_transfers, space_of
@@ -199,7 +199,7 @@ class _Run:
             options.check,
             shared_grain,
             environment,
-            Changes(),
+            ChangeCount(),
             self._waits,
             self._policy(),
         )

@@ -33,7 +33,7 @@ _GRAIN = 16
 
 
 @dataclass(slots=True)
-class Changes:
+class ChangeCount:
     """Counts changes by threads that others may be waiting for."""
 
     count: int = 0
@@ -68,7 +68,7 @@ class Launch:
     check: bool
     shared_grain: int
     environment: dict[str, int]
-    changes: Changes
+    changes: ChangeCount
     waits: bool
     unwritten: Unwritten
 
