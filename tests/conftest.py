@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,16 @@ _ROOT = Path(__file__).parent
 _PROGRAMS = _ROOT / "bench_programs"
 _FAST = frozenset(_ROOT / "unit" / name for name in ("config", "documentation", "report", "rules", "source", "store"))
 """Folders of the inner loop, whose tests start no worker and compile nothing."""
+_LONGEST = (
+    "exploits/test_exploits.py",
+    "unit/refine/test_a_real_model_refines.py",
+    "unit/model/test_served_model.py",
+    "editors",
+    "lsp/test_jobs.py",
+    "unit/emulate/test_examples_on_the_emulator.py",
+    "lsp",
+)
+"""Files and folders whose tests take longest, which begin first, so that no process is left with one at the end."""
 _runtime = pytest.StashKey[str]()
 
 
@@ -37,6 +48,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr != "fast" or _FAST & {collection_path, *collection_path.parents}:
         return None
     return None if any(collection_path in folder.parents for folder in _FAST) else True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the longest tests begin first; those of a file stay together and in order."""
+    items.sort(key=lambda item: _rank(item.path))
+
+
+@cache
+def _rank(path: Path) -> int:
+    return next((rank for rank, name in enumerate(_LONGEST) if path.is_relative_to(_ROOT / name)), len(_LONGEST))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -16,7 +16,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Symbol:
+class ElfSymbol:
     """One symbol: its name, the number of its section, its offset in that section, and its size in bytes."""
 
     name: str
@@ -42,11 +42,11 @@ def read_sections(image: bytes | bytearray) -> list[Section]:
     ]
 
 
-def read_symbols(table: Section, sections: list[Section]) -> list[Symbol]:
+def read_symbols(table: Section, sections: list[Section]) -> list[ElfSymbol]:
     """Return the symbols of the symbol table `table`, by number; raises as `read_sections`."""
     strings = bytes(sections[table.link].data)
     return [
-        Symbol(read_string(strings, name), section, value, size)
+        ElfSymbol(read_string(strings, name), section, value, size)
         for name, _, _, section, value, size in struct.iter_unpack("<IBBHQQ", table.data)
     ]
 

@@ -22,7 +22,7 @@ class Loop:
     body: tuple[int, ...]
 
 
-class Operation(Protocol):
+class FlowInstruction(Protocol):
     """An instruction as the flow analysis sees it; `guard` is empty where it always executes."""
 
     @property
@@ -38,7 +38,7 @@ def branch_targets(operands: str) -> list[str]:
     return [found[1] or found[0] for found in _TARGET.finditer(operands)]
 
 
-def innermost_loops(code: Sequence[Operation], labels: Mapping[str, int]) -> tuple[Loop, ...]:
+def innermost_loops(code: Sequence[FlowInstruction], labels: Mapping[str, int]) -> tuple[Loop, ...]:
     """Return the innermost loops of a function.
 
     Args:
@@ -54,7 +54,7 @@ def innermost_loops(code: Sequence[Operation], labels: Mapping[str, int]) -> tup
     )
 
 
-def _blocks(code: Sequence[Operation], labels: Mapping[str, int]) -> dict[int, tuple[int, list[int]]]:
+def _blocks(code: Sequence[FlowInstruction], labels: Mapping[str, int]) -> dict[int, tuple[int, list[int]]]:
     """Return the basic blocks: first instruction -> end position, and the blocks that may follow."""
     reconvergence: dict[str, int] = {}  # barrier register -> where threads that wait at it go on
     leaves: dict[int, list[int]] = {}

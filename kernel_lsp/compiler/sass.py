@@ -24,7 +24,7 @@ _INSTRUCTION = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class SassInstruction:
     """One machine instruction.
 
     Attributes:
@@ -64,15 +64,15 @@ class MachineCode:
     """
 
     function: str
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[SassInstruction, ...]
     loops: tuple[Loop, ...]
 
     @property
-    def peak(self) -> Instruction | None:
+    def peak(self) -> SassInstruction | None:
         """Return the first instruction with the most live registers; None if there are no instructions."""
         return max(self.instructions, key=lambda one: one.live, default=None)
 
-    def body(self, loop: Loop) -> tuple[Instruction, ...]:
+    def body(self, loop: Loop) -> tuple[SassInstruction, ...]:
         """Return the instructions of one of its loops."""
         return tuple(self.instructions[index] for index in loop.body)
 
@@ -94,14 +94,14 @@ class LineCode:
     live: int
 
 
-def mix(instructions: Iterable[Instruction]) -> dict[str, int]:
+def mix(instructions: Iterable[SassInstruction]) -> dict[str, int]:
     """Return the number of instructions of each kind, most frequent first."""
     return dict(Counter(one.kind for one in instructions).most_common())
 
 
 def by_line(code: MachineCode, path: str) -> tuple[LineCode, ...]:
     """Return the machine code of each line of `path`, by line; inlined code counts at the line of its call."""
-    lines: dict[int, list[Instruction]] = {}
+    lines: dict[int, list[SassInstruction]] = {}
     for instruction in code.instructions:
         if (line := instruction.line_in(path)) is not None:
             lines.setdefault(line, []).append(instruction)
@@ -138,13 +138,13 @@ def read_listing(printed: str, cubin: bytes) -> tuple[MachineCode, ...]:
     for function, lines in _functions(printed.splitlines()):
         table = tables.get(function)
         labels: dict[str, int] = {}
-        instructions: list[Instruction] = []
+        instructions: list[SassInstruction] = []
         for line in lines:
             if instruction := _INSTRUCTION.match(line):
                 offset = int(instruction["offset"], 16)
                 frames = tuple(places.setdefault(place, place) for place in table.at(offset)) if table else ()
                 instructions.append(
-                    Instruction(
+                    SassInstruction(
                         offset,
                         instruction["guard"] or "",
                         instruction["opcode"],
@@ -167,7 +167,7 @@ def _functions(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
         yield function, lines[start + 1 : end]
 
 
-def _without_padding(instructions: list[Instruction], labels: Mapping[str, int]) -> tuple[Instruction, ...]:
+def _without_padding(instructions: list[SassInstruction], labels: Mapping[str, int]) -> tuple[SassInstruction, ...]:
     """Return the instructions without the padding at the end: NOPs, and an unreachable branch to itself before them."""
     end = len(instructions)
     while end and instructions[end - 1].opcode == "NOP":

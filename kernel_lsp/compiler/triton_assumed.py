@@ -31,9 +31,9 @@ from kernel_lsp.compiler.triton_driver import received_by
 from kernel_lsp.compiler.triton_types import (
     ATTEMPTS,
     Attempt,
+    CompiledParameter,
     Declared,
     From,
-    Parameter,
     is_assigned,
     is_block,
     literal,
@@ -47,7 +47,7 @@ from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.python import python_ast
 from kernel_lsp.source.text import Lines
-from kernel_lsp.source.triton_calls import Launch, launches_in
+from kernel_lsp.source.triton_calls import LaunchArguments, launches_in
 from kernel_lsp.source.triton_uses import Uses, uses_in
 from kernel_lsp.workload.execute import blame
 
@@ -233,13 +233,17 @@ def _tree_of(function: Any) -> ast.FunctionDef:
     return tree
 
 
-def _launches(source: SourceFile, loaded: list[_Loaded]) -> dict[str, Launch]:
+def _launches(source: SourceFile, loaded: list[_Loaded]) -> dict[str, LaunchArguments]:
     parameters = {one.kernel.name: one.function.arg_names for one in loaded if one.function is not None}
     return launches_in(python_ast(source.text), parameters)
 
 
 def _compile_all(
-    loaded: list[_Loaded], launches: Mapping[str, Launch], source: SourceFile, recorder: Recorder, processes: int
+    loaded: list[_Loaded],
+    launches: Mapping[str, LaunchArguments],
+    source: SourceFile,
+    recorder: Recorder,
+    processes: int,
 ) -> list[_Tried]:
     """Compile kernels side by side, one attempt after another until one works.
 
@@ -260,7 +264,7 @@ def _compile_all(
 
         def tried(at: int, attempt: Attempt, setting: _Setting) -> _Tried:
             one = loaded[at]
-            done = _try(one, launches.get(one.kernel.name, Launch()), source, attempt, setting)
+            done = _try(one, launches.get(one.kernel.name, LaunchArguments()), source, attempt, setting)
             return replace(done, usage=recorder.heard())
 
         tasks = [partial(tried, at, *way) for at, way in ways.items()]
@@ -272,7 +276,7 @@ def _compile_all(
             if found[at].assumed.compiled:
                 with contextlib.suppress(Exception):
                     one = loaded[at]
-                    _launch(one, launches.get(one.kernel.name, Launch()), *ways[at])
+                    _launch(one, launches.get(one.kernel.name, LaunchArguments()), *ways[at])
             elif answer is None:
                 endless.add(at)
         open_ones = [at for at in open_ones if not (found[at].assumed.compiled or found[at].error)]
@@ -287,7 +291,7 @@ def _better(before: _Tried | None, now: _Tried) -> _Tried:
     return now if before is None or now.assumed.compiled or now.error or not before.assumed.types else before
 
 
-def _try(one: _Loaded, launch: Launch, source: SourceFile, attempt: Attempt, setting: _Setting) -> _Tried:
+def _try(one: _Loaded, launch: LaunchArguments, source: SourceFile, attempt: Attempt, setting: _Setting) -> _Tried:
     """Try to compile a kernel once."""
     types: tuple[str, ...] = ()
     try:
@@ -313,7 +317,7 @@ def _ways(one: _Loaded) -> list[tuple[Attempt, _Setting]]:
     return [*((attempt, one.settings[0]) for attempt in ATTEMPTS), *((ATTEMPTS[0], setting) for setting in others)]
 
 
-def _parameters(one: _Loaded, launch: Launch, attempt: Attempt, setting: _Setting) -> list[Parameter]:
+def _parameters(one: _Loaded, launch: LaunchArguments, attempt: Attempt, setting: _Setting) -> list[CompiledParameter]:
     assert one.function is not None
     declared = [
         Declared(
@@ -336,7 +340,7 @@ def _default_of(parameter: KernelParam) -> Any:
     return getattr(parameter.default, "value", parameter.default) if parameter.has_default else None
 
 
-def _launch(one: _Loaded, launch: Launch, attempt: Attempt, setting: _Setting) -> None:
+def _launch(one: _Loaded, launch: LaunchArguments, attempt: Attempt, setting: _Setting) -> None:
     """Launch a kernel into the recorder."""
     assert one.function is not None
     arguments = {p.name: _argument(p) for p in _parameters(one, launch, attempt, setting)}
@@ -354,7 +358,7 @@ def _launch(one: _Loaded, launch: Launch, attempt: Attempt, setting: _Setting) -
     one.function[(1, 1, 1)](**arguments, **{name: v for name, v in options.items() if name not in arguments})
 
 
-def _argument(parameter: Parameter) -> Any:
+def _argument(parameter: CompiledParameter) -> Any:
     """Return a made-up value for a parameter."""
     value = parameter.value
     if parameter.type == "desc":

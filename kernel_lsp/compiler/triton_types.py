@@ -40,7 +40,7 @@ class From(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class CompiledParameter:
     """The type or value that a kernel is compiled with for one parameter.
 
     Attributes:
@@ -107,7 +107,7 @@ class Declared:
 
 def parameters_of(
     declared: Sequence[Declared], blocks: int, uses: Uses, given: dict[str, Given], attempt: Attempt
-) -> list[Parameter]:
+) -> list[CompiledParameter]:
     """Return the type or value of each parameter to compile a kernel with.
 
     Args:
@@ -117,7 +117,7 @@ def parameters_of(
         given: the arguments in a launch.
         attempt: the assumptions.
     """
-    found: list[Parameter] = []
+    found: list[CompiledParameter] = []
     for one in declared:
         told = given.get(one.name)
         if one.constexpr:
@@ -127,12 +127,12 @@ def parameters_of(
     return found
 
 
-def _constant(one: Declared, uses: Uses, told: Given | None, attempt: Attempt, blocks: int) -> Parameter:
+def _constant(one: Declared, uses: Uses, told: Given | None, attempt: Attempt, blocks: int) -> CompiledParameter:
     if told is not None and told.value is not None and (attempt.told or not isinstance(told.value, bool)):
-        return Parameter(one.name, "constexpr", told.value, From.LAUNCH)
+        return CompiledParameter(one.name, "constexpr", told.value, From.LAUNCH)
     if one.has_default:
-        return Parameter(one.name, "constexpr", one.default, From.FILE)
-    return Parameter(one.name, "constexpr", _usual(one.name, uses, told, attempt, blocks), From.GUESS)
+        return CompiledParameter(one.name, "constexpr", one.default, From.FILE)
+    return CompiledParameter(one.name, "constexpr", _usual(one.name, uses, told, attempt, blocks), From.GUESS)
 
 
 def _usual(name: str, uses: Uses, told: Given | None, attempt: Attempt, blocks: int) -> bool | int | float | str | None:
@@ -154,23 +154,25 @@ def _usual(name: str, uses: Uses, told: Given | None, attempt: Attempt, blocks: 
     )
 
 
-def _argument(one: Declared, uses: Uses, told: Given | None, attempt: Attempt) -> Parameter:
+def _argument(one: Declared, uses: Uses, told: Given | None, attempt: Attempt) -> CompiledParameter:
     name = one.name
     if _TYPES.fullmatch(one.annotation):
-        return Parameter(name, one.annotation.replace("*k", "*"), _number(one.annotation, name, told), From.FILE)
+        return CompiledParameter(
+            name, one.annotation.replace("*k", "*"), _number(one.annotation, name, told), From.FILE
+        )
     if told is not None and _TYPES.fullmatch(told.type) and (name not in uses.pointers or told.type.startswith("*")):
-        return Parameter(name, told.type, _number(told.type, name, told), From.LAUNCH)
+        return CompiledParameter(name, told.type, _number(told.type, name, told), From.LAUNCH)
     if one.has_default and isinstance(one.default, (bool, int, float)):
         kind = "i1" if isinstance(one.default, bool) else "i32" if isinstance(one.default, int) else "fp32"
-        return Parameter(name, kind, one.default, From.FILE)
+        return CompiledParameter(name, kind, one.default, From.FILE)
     if name in uses.descriptors and name not in uses.pointers:
-        return Parameter(name, "desc", uses.descriptors[name], From.GUESS)
+        return CompiledParameter(name, "desc", uses.descriptors[name], From.GUESS)
     is_array = (told is not None and told.type == "*") or (told is None and bool(_ADDRESS.search(name)))
     if name in uses.pointers or (is_array and name not in uses.whole):
-        return Parameter(name, f"*{element_of(name, uses) or attempt.element}", None, From.GUESS)
+        return CompiledParameter(name, f"*{element_of(name, uses) or attempt.element}", None, From.GUESS)
     real = name not in uses.whole and not _WHOLE.search(name) and (name in uses.real or bool(_REAL.search(name)))
     kind = "fp32" if real else "i32"
-    return Parameter(name, kind, _number(kind, name, told), From.GUESS)
+    return CompiledParameter(name, kind, _number(kind, name, told), From.GUESS)
 
 
 def _number(kind: str, name: str, told: Given | None) -> bool | int | float | str | None:

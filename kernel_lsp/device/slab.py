@@ -107,7 +107,7 @@ def make_slab(nbytes: int, device: str) -> Slab:
     """Return a fresh slab on `cuda` or `cpu`.
 
     Raises:
-        torch.OutOfMemoryError: the GPU has no room for it.
+        CudaError: the GPU has no room for it.
     """
     if device == "cpu":
         file = os.fdopen(os.memfd_create("kernel-lsp"), "r+b", buffering=0)

@@ -18,7 +18,7 @@ from kernel_lsp.emulate.decode import Decoder, Step
 from kernel_lsp.emulate.errors import NeedsGpu
 from kernel_lsp.emulate.lanes import Lanes
 from kernel_lsp.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, raw_type
-from kernel_lsp.emulate.program import Address, Instruction, Operand, Vector
+from kernel_lsp.emulate.program import Address, Operand, PtxInstruction, Vector
 from kernel_lsp.emulate.registers import Activation
 from kernel_lsp.emulate.transfers import locator, space_of
 
@@ -30,7 +30,7 @@ Array: TypeAlias = NDArray[Any]
 _NAMES = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"}
 
 
-def bind_atomics(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
+def bind_atomics(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step | None:
     """Bind read-modify-write accesses of global and shared memory."""
     parts = instruction.parts
     space = space_of(parts)

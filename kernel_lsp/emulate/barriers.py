@@ -16,7 +16,7 @@ from kernel_lsp.emulate.decode import Decoder, Step, Successors
 from kernel_lsp.emulate.errors import NeedsGpu
 from kernel_lsp.emulate.findings import FindingKind
 from kernel_lsp.emulate.lanes import WARP, Lanes
-from kernel_lsp.emulate.program import Instruction, Negated, Register
+from kernel_lsp.emulate.program import Negated, PtxInstruction, Register
 from kernel_lsp.emulate.registers import Activation, Store
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _reduced(waiting: list[_Waiting], masks: list[Array], through: Array) -> Arr
     return np.asarray((values & through).any(axis=1, keepdims=True))
 
 
-def bind_barriers(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
+def bind_barriers(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step | None:
     """Bind barriers of a block and memory fences."""
     parts = instruction.parts
     if parts[0] in ("membar", "fence"):
@@ -192,7 +192,7 @@ def bind_barriers(decoder: Decoder, instruction: Instruction, site: Site) -> Ste
 
 
 def _bind_barrier(
-    decoder: Decoder, instruction: Instruction, site: Site, whole_warps: bool, arrives_only: bool, operation: str
+    decoder: Decoder, instruction: PtxInstruction, site: Site, whole_warps: bool, arrives_only: bool, operation: str
 ) -> Step:
     operands = list(instruction.operands)
     store = decoder.store(operands.pop(0)) if operation else None

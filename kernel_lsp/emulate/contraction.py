@@ -17,10 +17,10 @@ from kernel_lsp.emulate.program import (
     Address,
     Arguments,
     Function,
-    Instruction,
     Negated,
     Operand,
     Pair,
+    PtxInstruction,
     Register,
     Symbol,
     Vector,
@@ -95,7 +95,7 @@ def _targets(function: Function) -> set[int]:
     return {function.labels[name] for name in names if name in function.labels}
 
 
-def _is_branch(instruction: Instruction) -> bool:
+def _is_branch(instruction: PtxInstruction) -> bool:
     return instruction.opcode.startswith("bra")
 
 

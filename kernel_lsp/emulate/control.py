@@ -15,7 +15,7 @@ from kernel_lsp.emulate.decode import Decoded, Decoder, Step, Successors
 from kernel_lsp.emulate.errors import EmulatorFault, NeedsGpu
 from kernel_lsp.emulate.findings import FindingKind
 from kernel_lsp.emulate.lanes import Lanes
-from kernel_lsp.emulate.program import Arguments, Function, Instruction, Operand, Register, Symbol
+from kernel_lsp.emulate.program import Arguments, Function, Operand, PtxInstruction, Register, Symbol
 from kernel_lsp.emulate.registers import Activation, ParameterValue
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _NOTHING = {"nanosleep", "pragma", "griddepcontrol", "setmaxnreg", "pmevent"}
 _ENDS = ("ret", "exit")
 
 
-def bind_control(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
+def bind_control(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step | None:
     """Bind instructions after which threads do not simply continue."""
     name = instruction.parts[0]
     if name == "bra":
@@ -55,7 +55,7 @@ def _ends_at(function: Function, position: int) -> bool:
     return instruction.guard is None and instruction.parts[0] in _ENDS
 
 
-def _bind_branch(decoder: Decoder, instruction: Instruction) -> Step:
+def _bind_branch(decoder: Decoder, instruction: PtxInstruction) -> Step:
     (label,) = instruction.operands
     assert isinstance(label, Symbol)
     target = decoder.function.labels.get(label.name)
@@ -71,7 +71,7 @@ def _bind_branch(decoder: Decoder, instruction: Instruction) -> Step:
     return branch
 
 
-def _bind_table(decoder: Decoder, instruction: Instruction) -> Step:
+def _bind_table(decoder: Decoder, instruction: PtxInstruction) -> Step:
     index, table = instruction.operands
     assert isinstance(table, Symbol)
     targets = [decoder.function.labels[label] for label in decoder.function.tables[table.name]]
@@ -114,7 +114,7 @@ def _bind_trap(site: Site) -> Step:
     return trap
 
 
-def _bind_call(decoder: Decoder, instruction: Instruction, site: Site) -> Step:
+def _bind_call(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step:
     operands = list(instruction.operands)
     results: tuple[Operand, ...] = ()
     if isinstance(operands[0], Arguments):

@@ -17,7 +17,7 @@ from kernel_lsp.emulate.findings import FindingKind
 from kernel_lsp.emulate.lanes import WARP, Lanes
 from kernel_lsp.emulate.matrix import MatrixAccess, MatrixOperation
 from kernel_lsp.emulate.memory import raw_type
-from kernel_lsp.emulate.program import Address, Instruction, Operand, Pair, Vector
+from kernel_lsp.emulate.program import Address, Operand, Pair, PtxInstruction, Vector
 from kernel_lsp.emulate.registers import Activation
 from kernel_lsp.emulate.transfers import locator
 
@@ -68,7 +68,7 @@ class _Warps:
         return alive.reshape(-1)
 
 
-def bind_warp(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
+def bind_warp(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step | None:
     """Bind shuffles, votes and the like, and `bar.warp.sync`."""
     parts = instruction.parts
     if parts[:3] == ("bar", "warp", "sync"):
@@ -146,7 +146,7 @@ def _report(resident: Resident, warps: _Warps, faults: Any, lanes: Lanes, site: 
         reports.about_lanes(FindingKind.INACTIVE_LANE, site, message, lanes, outside)
 
 
-def bind_matrix(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
+def bind_matrix(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step | None:
     """Bind tensor-core instructions and those that move their fragments."""
     bound = matrix.bind(instruction.opcode, decoder.decoded.program.arch)
     if bound is None:
@@ -161,7 +161,7 @@ def _items(operand: Operand) -> tuple[Operand, ...]:
     return operand.items if isinstance(operand, Vector) else (operand,)
 
 
-def _bind_product(decoder: Decoder, instruction: Instruction, operation: MatrixOperation) -> Step:
+def _bind_product(decoder: Decoder, instruction: PtxInstruction, operation: MatrixOperation) -> Step:
     target, *sources = instruction.operands
     stores = [decoder.store(each) for each in _items(target)]
     fetches = [[decoder.fetch(each, "b32") for each in _items(source)] for source in sources]
@@ -180,7 +180,7 @@ def _bind_product(decoder: Decoder, instruction: Instruction, operation: MatrixO
     return product
 
 
-def _bind_access(decoder: Decoder, instruction: Instruction, site: Site, bound: MatrixAccess) -> Step | None:
+def _bind_access(decoder: Decoder, instruction: PtxInstruction, site: Site, bound: MatrixAccess) -> Step | None:
     operands = list(instruction.operands)
     address = operands[0] if bound.store else operands[1]
     if not isinstance(address, Address):

@@ -17,7 +17,7 @@ from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.decode import Decoder, Step
 from kernel_lsp.emulate.lanes import Lanes
 from kernel_lsp.emulate.memory import raw_type
-from kernel_lsp.emulate.program import Address, Immediate, Instruction, Register
+from kernel_lsp.emulate.program import Address, Immediate, PtxInstruction, Register
 from kernel_lsp.emulate.registers import Activation
 from kernel_lsp.emulate.transfers import locator
 
@@ -92,7 +92,7 @@ class Copies:
         return waiting, copy.lanes if waiting is None else stays
 
 
-def bind_copies(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
+def bind_copies(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step | None:
     """Bind `cp.async` without bulk, and its waits."""
     parts = instruction.parts
     if parts[:2] != ("cp", "async") or len(parts) < 3:
@@ -120,7 +120,7 @@ def bind_copies(decoder: Decoder, instruction: Instruction, site: Site) -> Step 
     return _bind_copy(decoder, instruction, site)
 
 
-def _bind_copy(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
+def _bind_copy(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step | None:
     target, source, size, *rest = instruction.operands
     if not (isinstance(target, Address) and isinstance(source, Address) and isinstance(size, Immediate)):
         return None

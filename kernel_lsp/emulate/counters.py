@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernel_lsp.emulate.lanes import WARP, Lanes
-from kernel_lsp.emulate.program import Instruction, Location
+from kernel_lsp.emulate.program import Location, PtxInstruction
 
 Array: TypeAlias = NDArray[Any]
 
@@ -78,7 +78,7 @@ _NAMES = tuple(each.name for each in fields(Counters))
 class Site:
     """One static instruction and its counts; `approximate` if a GPU's result may differ a little."""
 
-    instruction: Instruction
+    instruction: PtxInstruction
     index: int
     function: str
     approximate: bool = False

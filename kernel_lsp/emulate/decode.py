@@ -19,7 +19,7 @@ from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.errors import NeedsGpu, internal
 from kernel_lsp.emulate.lanes import Lanes
 from kernel_lsp.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES
-from kernel_lsp.emulate.program import Function, Immediate, Instruction, Operand, Pair, Program, Register
+from kernel_lsp.emulate.program import Function, Immediate, Operand, Pair, Program, PtxInstruction, Register
 from kernel_lsp.emulate.ptx import type_bytes
 from kernel_lsp.emulate.registers import Activation, Fetch, Store, fetcher, storer
 from kernel_lsp.emulate.taint import Flow, flow
@@ -33,7 +33,7 @@ Successors: TypeAlias = "list[tuple[Activation, int, Lanes, bool]]"
 # Result of a step: None if all lanes continue with the next instruction; else the successors of each group of lanes,
 # and whether they should wait for others first.
 Step: TypeAlias = "Callable[[Resident, Activation, Lanes], Successors | None]"
-Binder: TypeAlias = "Callable[[Decoder, Instruction, Site], Step | None]"
+Binder: TypeAlias = "Callable[[Decoder, PtxInstruction, Site], Step | None]"
 
 CARRY = 0
 
@@ -133,7 +133,7 @@ class Decoder:
         return self.decoded.program.function(name, self.binders)
 
 
-def _bind(decoder: Decoder, instruction: Instruction, site: Site) -> Step:
+def _bind(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step:
     try:
         steps = (binder(decoder, instruction, site) for binder in decoder.binders)
         step = next((step for step in steps if step is not None), None)
@@ -155,7 +155,7 @@ def _failing(error: CannotJudgeError) -> Step:
     return fail
 
 
-def _guarded(decoder: Decoder, instruction: Instruction, step: Step) -> Step:
+def _guarded(decoder: Decoder, instruction: PtxInstruction, step: Step) -> Step:
     guard = instruction.guard
     assert guard is not None
     slot, negated, following = decoder.decoded.slots[guard.register.name], guard.negated, decoder.position + 1
@@ -232,7 +232,7 @@ def source_kinds(parts: tuple[str, ...], count: int) -> list[str]:
     return kinds
 
 
-def bind_arithmetic(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
+def bind_arithmetic(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step | None:
     """Bind instructions that compute each lane's result from its registers."""
     operation = arithmetic.bind(instruction.opcode)
     if operation is None or not instruction.operands:
@@ -286,7 +286,7 @@ def _handing_on(decoder: Decoder, fetches: list[Fetch], operation: Operation, pr
     return hand_on
 
 
-def _taking(decoder: Decoder, instruction: Instruction, fetches: list[Fetch], product: int) -> Step:
+def _taking(decoder: Decoder, instruction: PtxInstruction, fetches: list[Fetch], product: int) -> Step:
     """Return a step for a sum of a product and another term, rounded once."""
     name, *flags = instruction.parts
     fused = arithmetic.bind(".".join(("fma", "rn", *flags)))
@@ -335,7 +335,7 @@ def _plain(fetches: list[Fetch], run: Callable[..., Any], store: Store) -> Step:
     return plain
 
 
-def bind_moves(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
+def bind_moves(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step | None:
     """Bind `mov`, packing and unpacking, addresses of variables, and conversions between address spaces."""
     parts = instruction.parts
     if parts[0] == "cvta":
@@ -355,7 +355,7 @@ def bind_moves(decoder: Decoder, instruction: Instruction, site: Site) -> Step |
     return move
 
 
-def _bind_cvta(decoder: Decoder, instruction: Instruction) -> Step:
+def _bind_cvta(decoder: Decoder, instruction: PtxInstruction) -> Step:
     parts = instruction.parts
     window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(parts[-2].partition("::")[0], 0)
     wide = parts[-1] == "u64"
@@ -371,7 +371,7 @@ def _bind_cvta(decoder: Decoder, instruction: Instruction) -> Step:
     return convert
 
 
-def _bind_isspacep(decoder: Decoder, instruction: Instruction) -> Step:
+def _bind_isspacep(decoder: Decoder, instruction: PtxInstruction) -> Step:
     space = instruction.parts[1].partition("::")[0]
     fetch, store = decoder.fetch(instruction.operands[1], "u64"), decoder.store(instruction.operands[0])
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kernel_lsp.emulate.program import Instruction, Location
+from kernel_lsp.emulate.program import Location, PtxInstruction
 from kernel_lsp.errors import CannotJudgeError, KernelLspError
 
 _CURE = "Run it on a GPU."
@@ -42,7 +42,7 @@ def placed(error: CannotJudgeError, location: Location | None) -> CannotJudgeErr
     return error
 
 
-def internal(error: Exception, instruction: Instruction | None) -> CannotJudgeError:
+def internal(error: Exception, instruction: PtxInstruction | None) -> CannotJudgeError:
     """Return an exception of the emulator's own code as a fault that names the instruction, if known."""
     said = str(error).strip().splitlines()
     what = "" if instruction is None else f" at `{instruction.opcode}`"

@@ -58,7 +58,7 @@ class Finding:
     count: int = 1
 
 
-class Findings:
+class FindingCollector:
     """Collects findings, one for each kind, line and buffer."""
 
     def __init__(self) -> None:

@@ -21,14 +21,14 @@ from kernel_lsp.emulate.copies import bind_copies
 from kernel_lsp.emulate.counters import Counters, RunCounters, summed
 from kernel_lsp.emulate.decode import Binder, Decoded, DecodedProgram, bind_arithmetic, bind_moves
 from kernel_lsp.emulate.errors import EmulatorFault, LaunchError, NeedsGpu, Unfinished, internal
-from kernel_lsp.emulate.findings import Finding, Findings
+from kernel_lsp.emulate.findings import Finding, FindingCollector
 from kernel_lsp.emulate.lockstep import Blocks
 from kernel_lsp.emulate.memory import Buffer, GlobalMemory, Unwritten
 from kernel_lsp.emulate.program import Function, Program
 from kernel_lsp.emulate.ptx import type_bytes
 from kernel_lsp.emulate.races import GlobalShadow
 from kernel_lsp.emulate.reports import Reports
-from kernel_lsp.emulate.resident import Changes, Launch, Resident
+from kernel_lsp.emulate.resident import ChangeCount, LaunchState, Resident
 from kernel_lsp.emulate.sampling import steered_by_data
 from kernel_lsp.emulate.special import Geometry, Triple
 from kernel_lsp.emulate.transfers import bind_transfers, space_of
@@ -80,7 +80,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class LaunchResult:
     """The result of one launch.
 
     Attributes:
@@ -113,7 +113,7 @@ def run(
     parameters: bytes,
     memory: GlobalMemory,
     options: Options | None = None,
-) -> Result:
+) -> LaunchResult:
     """Execute one launch and return its result.
 
     Args:
@@ -171,7 +171,7 @@ class _Run:
         self._grid, self._block, self._dynamic = grid, block, dynamic_bytes
         blocks = grid[0] * grid[1] * grid[2]
         self._numbers = np.array(options.blocks if options.blocks is not None else range(blocks), np.int64)
-        self._findings = Findings()
+        self._findings = FindingCollector()
         for site in program.sites:
             site.counters = Counters()
         functions = [each.function for each in program.functions.values() if not each.function.entry or each is entry]
@@ -189,7 +189,7 @@ class _Run:
             "%envreg1": self._workspace.address >> 32,
             "%envreg2": self._workspace.address & 0xFFFFFFFF,
         }
-        self._launch = Launch(
+        self._launch = LaunchState(
             memory,
             symbols,
             self._block_buffer,
@@ -199,7 +199,7 @@ class _Run:
             options.check,
             shared_grain,
             environment,
-            Changes(),
+            ChangeCount(),
             self._waits,
             self._policy(),
         )
@@ -211,7 +211,7 @@ class _Run:
             return Unwritten.FAULT
         return Unwritten.UNKNOWN if steered_by_data(self._entry) else Unwritten.ANYTHING
 
-    def execute(self) -> Result:
+    def execute(self) -> LaunchResult:
         """Run all blocks and return the result."""
         try:
             self._run_blocks()
@@ -225,7 +225,7 @@ class _Run:
         least = shadow.touched() if options.check and not options.partial else (0, 0)
         counters = summed(self._program.sites, *least)
         approximate = any(site.approximate and site.counters.instructions for site in self._program.sites)
-        return Result(
+        return LaunchResult(
             self._findings.all(),
             counters,
             counters.total.instructions,

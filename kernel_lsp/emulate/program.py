@@ -128,7 +128,7 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class PtxInstruction:
     """One instruction: `opcode` with all its modifiers (`ld.global.nc.v4.f32`)."""
 
     opcode: str
@@ -187,7 +187,7 @@ class Function:
     results: tuple[Variable, ...]
     registers: dict[str, str] = field(repr=False)
     variables: tuple[Variable, ...]
-    code: tuple[Instruction, ...] = field(repr=False)
+    code: tuple[PtxInstruction, ...] = field(repr=False)
     labels: dict[str, int] = field(repr=False)
     tables: dict[str, tuple[str, ...]] = field(repr=False)
     max_threads: tuple[int, int, int] | None = None

@@ -15,12 +15,12 @@ from kernel_lsp.emulate.program import (
     Function,
     Guard,
     Immediate,
-    Instruction,
     Location,
     Negated,
     Operand,
     Pair,
     Program,
+    PtxInstruction,
     Register,
     Sink,
     Special,
@@ -225,7 +225,7 @@ class _Body:
     ranges: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     registers: dict[str, str] = field(default_factory=dict[str, str])
     variables: list[Variable] = field(default_factory=list[Variable])
-    code: list[Instruction] = field(default_factory=list[Instruction])
+    code: list[PtxInstruction] = field(default_factory=list[PtxInstruction])
     labels: dict[str, int] = field(default_factory=dict[str, int])
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     seen: dict[tuple[int, int, int], Location] = field(default_factory=dict[tuple[int, int, int], Location])
@@ -262,7 +262,7 @@ class _Body:
             raise EmulatorFault(f"PTX instruction {text!r} cannot be read.")
         guard = Guard(Register(self.resolve(match["guard"])), bool(match["negated"])) if match["guard"] else None
         operands = tuple(map(self.operand, split_operands(match["operands"])))
-        self.code.append(Instruction(match["opcode"], operands, guard, self.location))
+        self.code.append(PtxInstruction(match["opcode"], operands, guard, self.location))
 
     def resolve(self, name: str) -> str:
         for scope in reversed(self.scopes):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernel_lsp.emulate.counters import Site
-from kernel_lsp.emulate.findings import Finding, FindingKind, Findings
+from kernel_lsp.emulate.findings import Finding, FindingCollector, FindingKind
 from kernel_lsp.emulate.lanes import Lanes
 from kernel_lsp.emulate.memory import Buffer, GlobalMemory
 from kernel_lsp.emulate.program import Location
@@ -34,7 +34,7 @@ class Reports:
         sites: all instructions, by the index that races give.
     """
 
-    def __init__(self, findings: Findings, geometry: Geometry, memory: GlobalMemory, sites: list[Site]) -> None:
+    def __init__(self, findings: FindingCollector, geometry: Geometry, memory: GlobalMemory, sites: list[Site]) -> None:
         self._findings, self._geometry, self._memory, self._sites = findings, geometry, memory, sites
 
     def say(

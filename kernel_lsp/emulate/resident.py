@@ -33,14 +33,14 @@ _GRAIN = 16
 
 
 @dataclass(slots=True)
-class Changes:
+class ChangeCount:
     """Counts changes by threads that others may be waiting for."""
 
     count: int = 0
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchState:
     """The state shared by all blocks of a launch.
 
     Attributes:
@@ -68,7 +68,7 @@ class Launch:
     check: bool
     shared_grain: int
     environment: dict[str, int]
-    changes: Changes
+    changes: ChangeCount
     waits: bool
     unwritten: Unwritten
 
@@ -76,7 +76,7 @@ class Launch:
 class Resident:
     """The state of some blocks of a launch that run together."""
 
-    def __init__(self, launch: Launch, geometry: Geometry, reports: Reports) -> None:
+    def __init__(self, launch: LaunchState, geometry: Geometry, reports: Reports) -> None:
         self.launch, self.geometry, self.reports = launch, geometry, reports
         self.memory, self.check, self.global_shadow = launch.memory, launch.check, launch.global_shadow
         self.extent = geometry.extent

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass
 
 from kernel_lsp.emulate.decode import Decoded
-from kernel_lsp.emulate.program import Address, Instruction, Register
+from kernel_lsp.emulate.program import Address, PtxInstruction, Register
 from kernel_lsp.emulate.transfers import space_of
 
 _LOADS = ("ld", "ldu")
@@ -64,7 +64,7 @@ def steered_by_data(decoded: Decoded) -> bool:
     return any(_steers(decoded, position, instruction, held) for position, instruction in enumerate(code))
 
 
-def _follow(decoded: Decoded, position: int, instruction: Instruction, held: set[int], spaces: set[str]) -> None:
+def _follow(decoded: Decoded, position: int, instruction: PtxInstruction, held: set[int], spaces: set[str]) -> None:
     """Add the registers and spaces that hold loaded values after this instruction."""
     parts, flow = instruction.parts, decoded.flow(position)
     name, space = parts[0], space_of(parts)
@@ -83,7 +83,7 @@ def _follow(decoded: Decoded, position: int, instruction: Instruction, held: set
                 spaces.update((space,) if space else ("shared", "local"))
 
 
-def _steers(decoded: Decoded, position: int, instruction: Instruction, held: set[int]) -> bool:
+def _steers(decoded: Decoded, position: int, instruction: PtxInstruction, held: set[int]) -> bool:
     """Return True if one of the registers held decides this instruction's target, or its effect on others."""
     flow, name = decoded.flow(position), instruction.parts[0]
     if name == "call" or (flow.guard is not None and flow.guard in held):

@@ -19,10 +19,10 @@ from kernel_lsp.emulate.program import (
     Address,
     Arguments,
     Immediate,
-    Instruction,
     Negated,
     Operand,
     Pair,
+    PtxInstruction,
     Register,
     Vector,
 )
@@ -90,7 +90,7 @@ class Flow:
     guard: int | None
 
 
-def flow(instruction: Instruction, slots: dict[str, int]) -> Flow:
+def flow(instruction: PtxInstruction, slots: dict[str, int]) -> Flow:
     """Return the registers that an instruction reads and writes."""
     name = instruction.parts[0]
     operands = list(instruction.operands)
@@ -177,7 +177,7 @@ def _use(held: list[Taint], lanes: Lanes) -> None:
 
 
 def _through(
-    resident: Resident, activation: Activation, lanes: Lanes, instruction: Instruction, moves: Flow, step: Step
+    resident: Resident, activation: Activation, lanes: Lanes, instruction: PtxInstruction, moves: Flow, step: Step
 ) -> list[tuple[int, Array]]:
     """Return the unknown bits of the results."""
     name, taint = instruction.parts[0], activation.taint
@@ -207,7 +207,7 @@ def _through(
 
 
 def _mask_of_and(
-    activation: Activation, moves: Flow, groups: list[list[Array]], lanes: Lanes, instruction: Instruction
+    activation: Activation, moves: Flow, groups: list[list[Array]], lanes: Lanes, instruction: PtxInstruction
 ) -> Array:
     """Return the unknown bits after `and`: a bit is known where the other operand is known to be zero."""
     keep = np.full((1, 1), 2**64 - 1, np.uint64)

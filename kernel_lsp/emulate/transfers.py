@@ -17,7 +17,7 @@ from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.decode import Decoder, Step
 from kernel_lsp.emulate.lanes import Lanes
 from kernel_lsp.emulate.memory import raw_type
-from kernel_lsp.emulate.program import Address, Instruction, Operand, Register, Symbol, Vector
+from kernel_lsp.emulate.program import Address, Operand, PtxInstruction, Register, Symbol, Vector
 from kernel_lsp.emulate.ptx import type_bytes
 from kernel_lsp.emulate.registers import Activation, ParameterValue, Store
 
@@ -62,7 +62,7 @@ def locator(decoder: Decoder, address: Address) -> Locate:
     return lambda _r, _a, _l: value
 
 
-def _shape(instruction: Instruction) -> tuple[int, int]:
+def _shape(instruction: PtxInstruction) -> tuple[int, int]:
     """Return the bytes of an element and the number of elements."""
     parts = instruction.parts
     vector = next((int(part[1:]) for part in parts if part in ("v2", "v4", "v8")), 1)
@@ -70,7 +70,7 @@ def _shape(instruction: Instruction) -> tuple[int, int]:
     return (8, 2 * vector) if size == 16 else (size, vector)
 
 
-def bind_transfers(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
+def bind_transfers(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step | None:
     """Bind loads and stores."""
     parts = instruction.parts
     if parts[0] in _NOTHING and parts[0] != "createpolicy":
@@ -98,7 +98,7 @@ def _items(operand: Operand) -> list[Operand]:
     return list(operand.items) if isinstance(operand, Vector) else [operand]
 
 
-def _bind_load(decoder: Decoder, instruction: Instruction, site: Site, space: str, address: Address) -> Step:
+def _bind_load(decoder: Decoder, instruction: PtxInstruction, site: Site, space: str, address: Address) -> Step:
     parts = instruction.parts
     size, vector = _shape(instruction)
     kind = raw_type(size)
@@ -117,11 +117,11 @@ def _bind_load(decoder: Decoder, instruction: Instruction, site: Site, space: st
     return load
 
 
-def _load_stores(decoder: Decoder, instruction: Instruction, signed: bool) -> list[Store]:
+def _load_stores(decoder: Decoder, instruction: PtxInstruction, signed: bool) -> list[Store]:
     return [decoder.store(item, signed) for item in _items(instruction.operands[0])]
 
 
-def _bind_store(decoder: Decoder, instruction: Instruction, site: Site, space: str, address: Address) -> Step:
+def _bind_store(decoder: Decoder, instruction: PtxInstruction, site: Site, space: str, address: Address) -> Step:
     parts = instruction.parts
     size, _ = _shape(instruction)
     kind = raw_type(size)
@@ -142,7 +142,7 @@ def _bind_store(decoder: Decoder, instruction: Instruction, site: Site, space: s
     return store
 
 
-def _bind_parameter(decoder: Decoder, instruction: Instruction, name: str, offset: int) -> Step | None:
+def _bind_parameter(decoder: Decoder, instruction: PtxInstruction, name: str, offset: int) -> Step | None:
     """Bind accesses of `.param` variables: the kernel's are constants in memory, those of calls are values."""
     parts = instruction.parts
     size, _ = _shape(instruction)

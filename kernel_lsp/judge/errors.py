@@ -7,6 +7,8 @@ from kernel_lsp.errors import KernelLspError, RunnerError
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.source.candidate import SourceFile
 
+_LITTLE_MEMORY = "this GPU has too little memory free"
+
 
 class UnjudgedError(RunnerError):
     """The judge could not do its own part, as for want of memory: that says nothing of any version."""
@@ -18,7 +20,15 @@ def unattributed() -> Generator[None]:
     try:
         yield
     except WorkerFailure as error:
-        raise UnjudgedError(f"it could not be judged, for a process of the judge failed: {error}") from error
+        raise UnjudgedError(f"it could not be judged, for a process of the judge failed: {reason_of(error)}") from error
+
+
+def reason_of(failure: Exception) -> str:
+    """Return how a process of the judge failed.
+
+    Where memory is short that is one line, for torch's own message lists every process on the GPU.
+    """
+    return _LITTLE_MEMORY if isinstance(failure, WorkerFailure) and failure.lacks_memory else str(failure)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu, uses
 from kernel_lsp.errors import CannotJudgeError, RunnerError
 from kernel_lsp.judge.building import Builders, Built
-from kernel_lsp.judge.errors import UnjudgedError, named_as_given
+from kernel_lsp.judge.errors import UnjudgedError, named_as_given, reason_of
 from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.measure.cost import LaunchTime
 from kernel_lsp.judge.measure.roofline import Bandwidth
@@ -157,14 +157,19 @@ class Harness:
     async def oracle(
         self, request: Request[OracleRole, Answer], *, deadline: float = policy.WORKER_ANSWER_SECONDS
     ) -> Answer:
-        """Ask the oracle."""
+        """Return the oracle's answer.
+
+        Raises:
+            UnjudgedError: it failed or is gone, which says nothing of any version.
+            WorkloadError: the workload does not work.
+        """
         assert self._oracle is not None, "open the harness first"
         # The oracle serves every version: cancelling the judgement of one must not end it.
         try:
             with named_as_given(self.target.workload.source):
                 return await to_the_end(self._oracle.ask(request, deadline=deadline))
         except (WorkerFailure, WorkerDied, WorkerTimedOut) as error:
-            raise UnjudgedError(f"a check could not be made ({type(request).__name__}): {error}") from error
+            raise UnjudgedError(f"a check could not be made ({type(request).__name__}): {reason_of(error)}") from error
 
     @property
     def whole(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.errors import ConfigurationError, KernelLspError, RunnerError
 from kernel_lsp.lsp.background import Background
-from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.compiled import CompiledKernel, CompiledText, MachineLine
 from kernel_lsp.lsp.diagnostics import Board
 from kernel_lsp.lsp.documents import Document, Documents
@@ -32,7 +32,7 @@ class Analysis:
 
     def __init__(
         self,
-        client: Client,
+        client: EditorConnection,
         background: Background,
         documents: Documents,
         settings: ClientSettings,

@@ -9,7 +9,7 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.client import EditorConnection
 
 log = logging.getLogger("kernel-lsp")
 
@@ -17,7 +17,7 @@ log = logging.getLogger("kernel-lsp")
 class Background:
     """The tasks under way."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: EditorConnection) -> None:
         self._client = client
         self._tasks: set[asyncio.Task[Any]] = set()
 

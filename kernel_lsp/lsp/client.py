@@ -11,7 +11,7 @@ from kernel_lsp.lsp import greeting
 from kernel_lsp.lsp.protocol import Protocol
 
 
-class Client(LanguageServer):
+class EditorConnection(LanguageServer):
     """The connection to one client, with pygls's typed notifications and requests; it knows no feature."""
 
     protocol: Protocol  # pyright: ignore[reportIncompatibleVariableOverride]

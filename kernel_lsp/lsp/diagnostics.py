@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types
 
 from kernel_lsp.compiler.binary import Severity
-from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.compiled import CompiledText
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.rule_pages import RulePages
@@ -33,7 +33,7 @@ _EVERYWHERE = types.Range(types.Position(0, 0), types.Position(0, 0))
 class Board:
     """The current diagnostics, by text and by layer: `parse`, `compile`, and one for each other source."""
 
-    def __init__(self, client: Client, documents: Documents, pages: RulePages) -> None:
+    def __init__(self, client: EditorConnection, documents: Documents, pages: RulePages) -> None:
         self._client, self._documents, self._pages = client, documents, pages
         self._layers: dict[str, dict[str, list[types.Diagnostic]]] = {}
         self._sent: dict[str, list[types.Diagnostic]] = {}

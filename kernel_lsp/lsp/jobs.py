@@ -20,7 +20,7 @@ from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.catalog import JobKind
-from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.diagnostics import Board
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.job import Job, Wanted
@@ -49,7 +49,7 @@ class Jobs:
 
     def __init__(
         self,
-        client: Client,
+        client: EditorConnection,
         background: Background,
         documents: Documents,
         settings: ClientSettings,

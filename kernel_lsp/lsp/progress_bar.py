@@ -2,7 +2,7 @@
 
 from lsprotocol import types
 
-from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.job import Job
 
 _TOKEN = "kernel-lsp/"
@@ -16,7 +16,7 @@ def job_of(token: object) -> str | None:
 class ProgressBar:
     """The bar of one job."""
 
-    def __init__(self, client: Client, job: Job) -> None:
+    def __init__(self, client: EditorConnection, job: Job) -> None:
         self._client, self._job = client, job
         self._shown = False
         self._said = ""

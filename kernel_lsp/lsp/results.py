@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.lsp.background import Background
-from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.settings import ClientSettings
 
@@ -40,7 +40,9 @@ class _Read:
 class Results:
     """The stores that this session reads, and the verdicts that could not be written to them."""
 
-    def __init__(self, client: Client, background: Background, documents: Documents, settings: ClientSettings) -> None:
+    def __init__(
+        self, client: EditorConnection, background: Background, documents: Documents, settings: ClientSettings
+    ) -> None:
         self._client, self._background, self._documents, self._settings = client, background, documents, settings
         self._stores: dict[Path, Store] = {}
         self._opening = asyncio.Lock()

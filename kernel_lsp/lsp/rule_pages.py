@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types
 
 from kernel_lsp import __version__
-from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Document, uri_of
 from kernel_lsp.lsp.settings import ClientSettings
 
@@ -24,7 +24,7 @@ def rules_of(findings: Iterable[types.Diagnostic]) -> "list[Rule]":
 class RulePages:
     """Writes the pages that findings link to."""
 
-    def __init__(self, client: Client, settings: ClientSettings) -> None:
+    def __init__(self, client: EditorConnection, settings: ClientSettings) -> None:
         self._client, self._settings = client, settings
 
     def link(self, document: Document, finding: types.Diagnostic) -> None:

@@ -20,7 +20,7 @@ from kernel_lsp.lsp import protocol
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.catalog import COMMANDS, Command
-from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.diagnostics import Board
 from kernel_lsp.lsp.documents import Documents
 from kernel_lsp.lsp.features import code_actions, pulled_diagnostics
@@ -61,7 +61,7 @@ class Server:
     """
 
     def __init__(self, commanded: Mapping[str, object]) -> None:
-        client = self.client = Client()
+        client = self.client = EditorConnection()
         documents = self.documents = Documents()
         self._folders = Folders()
         self._permission = Permission(self._folders, Trust())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import platformdirs
 from lsprotocol import types
 
-from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import uri_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class ClientSettings:
 
     def __init__(
         self,
-        client: Client,
+        client: EditorConnection,
         commanded: Mapping[str, object],
         report: Callable[[str, str, Sequence[types.Diagnostic]], None],
         changed: Callable[[], None],

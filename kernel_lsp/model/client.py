@@ -83,7 +83,7 @@ class Piece:
     usage: Usage | None = None
 
 
-class Client:
+class ModelClient:
     """Client of one server, an async context manager. Several answers may be streamed at once."""
 
     def __init__(self, endpoint: Endpoint, limits: Limits = Limits()) -> None:

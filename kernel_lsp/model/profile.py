@@ -30,7 +30,7 @@ class Memory(Part):
     """GiB for activations, graphs and the CUDA context, on each GPU."""
 
 
-class Context(Part):
+class ContextLength(Part):
     """Lengths in tokens, prompt and answer together."""
 
     wished: int = Field(gt=0)
@@ -93,7 +93,7 @@ class Profile(Part):
     adapter: bool = False
     """True if the weights are a LoRA adapter of `base`."""
     memory: Memory | None = None
-    context: Context
+    context: ContextLength
     serving: Serving = Serving()
     drawing: Drawing = Drawing()
     talk: Talk = Talk()

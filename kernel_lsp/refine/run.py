@@ -14,7 +14,7 @@ from kernel_lsp.judge.building import Builders
 from kernel_lsp.judge.session import Session, open_session
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Verdict
-from kernel_lsp.model.client import Client, Limits
+from kernel_lsp.model.client import Limits, ModelClient
 from kernel_lsp.model.endpoint import find_endpoint
 from kernel_lsp.model.profile import find_profile
 from kernel_lsp.refine.dialogue.task import format_for
@@ -60,7 +60,7 @@ async def require_answer(settings: Settings) -> None:
     Raises:
         ModelError: it is not, or does not.
     """
-    async with Client(find_endpoint(settings), Limits()) as client:
+    async with ModelClient(find_endpoint(settings), Limits()) as client:
         await client.count_tokens("kernel")
 
 

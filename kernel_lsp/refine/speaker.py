@@ -10,7 +10,7 @@ from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.verdict import Outcome, Stage
-from kernel_lsp.model.client import Client, Limits, Message, Sampling
+from kernel_lsp.model.client import Limits, Message, ModelClient, Sampling
 from kernel_lsp.model.endpoint import find_endpoint
 from kernel_lsp.model.errors import CutOffError, EndlessReasoningError
 from kernel_lsp.model.profile import Profile, find_profile
@@ -51,7 +51,7 @@ class Speaker:
         )
         self.task: ModelTask = make_task(session.target, self.profile, self.prompts)
         self._session, self._talking, self._show = session, talking, show
-        self._client = Client(self._endpoint, Limits())
+        self._client = ModelClient(self._endpoint, Limits())
         self._writing, self._since, self._seconds = 0, 0.0, 0.0
 
     async def __aenter__(self) -> "Speaker":

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from kernel_lsp.compiler.opcodes import Role, role_of
-from kernel_lsp.compiler.sass import Instruction, MachineCode, by_line, mix
+from kernel_lsp.compiler.sass import MachineCode, SassInstruction, by_line, mix
 from kernel_lsp.judge.facts import KernelMachineCode
 
 _STYLES = {
@@ -80,11 +80,11 @@ def _loops(code: MachineCode, name: str) -> list[Text]:
     return found
 
 
-def _lines(instructions: Sequence[Instruction], name: str) -> list[int]:
+def _lines(instructions: Sequence[SassInstruction], name: str) -> list[int]:
     return sorted({line for one in instructions if (line := one.line_in(name)) is not None})
 
 
-def _instruction(instruction: Instruction, looped: bool, peak: bool) -> Text:
+def _instruction(instruction: SassInstruction, looped: bool, peak: bool) -> Text:
     role = role_of(instruction.opcode)
     guard = f"@{instruction.guard}" if instruction.guard else ""
     return Text.assemble(

@@ -19,6 +19,8 @@ from kernel_lsp.runner import messages
 
 HEADER = struct.Struct("<I")
 MAX_MESSAGE = 256 << 20
+_TORCH_LACKS_MEMORY = "OutOfMemoryError"  # the kind of the error
+_DRIVER_LACKS_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"  # stands in its message
 
 
 class CallFrame(msgspec.Struct, frozen=True):
@@ -111,6 +113,16 @@ class WorkerFailure(Exception):  # noqa: N818 - it is the candidate that failed,
     def __init__(self, kind: str, message: str, trace: str = "") -> None:
         super().__init__(f"{kind}: {message}")
         self.kind, self.message, self.trace = kind, message, trace
+
+    @property
+    def driver_lacks_memory(self) -> bool:
+        """Return True if CUDA's driver had no memory left, from which the judge allocates what it needs itself."""
+        return _DRIVER_LACKS_MEMORY in self.message
+
+    @property
+    def lacks_memory(self) -> bool:
+        """Return True if the GPU had no memory left, for the driver or for a tensor that torch was to allocate."""
+        return self.kind == _TORCH_LACKS_MEMORY or self.driver_lacks_memory
 
 
 def _receive(connection: socket.socket) -> bytes | None:

@@ -26,12 +26,19 @@ def kill_session(leader: int) -> None:
 
 
 def members(leader: int) -> set[int]:
-    """Return the processes of a session that have not ended."""
-    found: set[int] = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, ValueError):
-                state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
-                if int(session) == leader and state not in "ZX":
-                    found.add(int(entry.name))
-    return found
+    """Return the processes of a session that have not ended.
+
+    The session is asked of the system: to read the status of every process takes over ten times as long.
+    """
+    processes = (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - quicker than pathlib
+    return {process for process in processes if _is_member(process, leader)}
+
+
+def _is_member(process: int, leader: int) -> bool:
+    try:
+        if os.getsid(process) != leader:
+            return False
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:  # it is gone
+        return False
+    return state not in "ZX"

@@ -34,7 +34,7 @@ def most_memory() -> int:
 
 
 def look(leader: int, scratch: Path, most_memory_bytes: int = 0) -> SessionUsage:
-    """Return the current usage of a session. Takes a millisecond for each hundred processes of the machine.
+    """Return the current usage of a session. Takes about a tenth of a millisecond for each hundred processes.
 
     Only if the sum exceeds `most_memory_bytes` are pages that forks share counted once, which takes about two
     milliseconds for each process.

@@ -17,14 +17,14 @@ _OF_WORKLOAD = "CASES"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SyntaxFinding:
     """One syntax error, with the text that shows it."""
 
     span: Span
     message: str
 
 
-def find_findings(text: str, path: Path) -> tuple[Finding, ...]:
+def find_findings(text: str, path: Path) -> tuple[SyntaxFinding, ...]:
     """Return the first syntax errors of a Python file that has kernels or is a workload; empty for other files.
 
     CUDA files are not checked: without the preprocessor a grammar reports as many false errors as true ones. Other
@@ -37,15 +37,15 @@ def find_findings(text: str, path: Path) -> tuple[Finding, ...]:
     return tuple(_faults(root))[:_MOST] if root.has_error else ()
 
 
-def _faults(root: "Node") -> list[Finding]:
-    found: list[Finding] = []
+def _faults(root: "Node") -> list[SyntaxFinding]:
+    found: list[SyntaxFinding] = []
     nodes = [root]
     while nodes and len(found) < _MOST:
         node = nodes.pop()
         if node.is_missing:
-            found.append(Finding(Span(node.start_byte, node.end_byte), f"`{node.type}` is missing here."))
+            found.append(SyntaxFinding(Span(node.start_byte, node.end_byte), f"`{node.type}` is missing here."))
         elif node.type == "ERROR":
-            found.append(Finding(Span(node.start_byte, node.end_byte), "This is not Python."))
+            found.append(SyntaxFinding(Span(node.start_byte, node.end_byte), "This is not Python."))
         elif node.has_error:
             nodes += reversed(node.children)
     return found

@@ -76,27 +76,27 @@ class Given:
 
 
 @dataclass
-class Launch:
+class LaunchArguments:
     """The arguments (by parameter; the first launch takes precedence) and options in the launches of one kernel."""
 
     given: dict[str, Given] = field(default_factory=dict[str, Given])
     options: dict[str, int] = field(default_factory=dict[str, int])
 
 
-def launches_in(tree: ast.Module, parameters: Mapping[str, Sequence[str]]) -> dict[str, Launch]:
+def launches_in(tree: ast.Module, parameters: Mapping[str, Sequence[str]]) -> dict[str, LaunchArguments]:
     """Return the arguments in a file's launches, by kernel.
 
     Args:
         tree: the file.
         parameters: the names of each kernel's parameters, in order.
     """
-    found: dict[str, Launch] = {}
+    found: dict[str, LaunchArguments] = {}
     for function, call in _calls(tree):
         assert isinstance(call.func, ast.Subscript)
         name = dotted(call.func.value).rpartition(".")[2]
         if name not in parameters:
             continue
-        launch, scope = found.setdefault(name, Launch()), _Scope(tree, function)
+        launch, scope = found.setdefault(name, LaunchArguments()), _Scope(tree, function)
         pairs = [*zip(parameters[name], call.args, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
         for parameter, value in pairs:
             given = scope.given(value)

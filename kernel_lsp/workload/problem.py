@@ -72,7 +72,7 @@ class Footprint:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CaseSelection:
     """The cases of a problem that a machine can run, the one as written first; the other fields hold indices.
 
     Attributes:
@@ -97,20 +97,20 @@ class _Instance:
     init: list[Any]
 
 
-def choose_for_gpu(problem: "Problem", free: int) -> Choice:
+def choose_for_gpu(problem: "Problem", free: int) -> CaseSelection:
     """Return the case as written, or the largest that can be judged in `free` bytes of GPU memory."""
     case, found = problem.shrunk(lambda footprint: needed(footprint) <= free)
     written = dict(problem.constants)
     if case == written:
-        return Choice((written,))
+        return CaseSelection((written,))
     takes = f" needs {needed(whole) / 2**30:.0f} GiB to judge" if (whole := problem.footprint(written)) else ""
     why = f"the case as written{takes}, and {free / 2**30:.0f} GiB of GPU memory are free"
     if found is None or needed(found) > free:
         raise CannotJudgeError(f"{why}; no smaller case fits either", problem.path)
-    return Choice((written, case), (1,), why=why)
+    return CaseSelection((written, case), (1,), why=why)
 
 
-def choose_for_emulator(problem: "Problem") -> Choice:
+def choose_for_emulator(problem: "Problem") -> CaseSelection:
     """Return a case that is small enough to be emulated, if the problem allows, and one with odd sizes.
 
     Raises:
@@ -121,10 +121,10 @@ def choose_for_emulator(problem: "Problem") -> Choice:
     if found is None or found.total > policy.PROBLEM_CPU_BYTES:
         raise CannotJudgeError("its sizes cannot be made small enough for a CPU", problem.path)
     if case == written:
-        return Choice((written,))
+        return CaseSelection((written,))
     odd = problem.odd(case)
     why = "the case as written needs a GPU"
-    return Choice((written, case, *([odd] if odd else [])), (1,), (2,) if odd else (), why)
+    return CaseSelection((written, case, *([odd] if odd else [])), (1,), (2,) if odd else (), why)
 
 
 def needed(footprint: Footprint) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.model.errors import DoesNotFitError
-from kernel_lsp.model.profile import Context, Dtype, Memory
+from kernel_lsp.model.profile import ContextLength, Dtype, Memory
 
 _GIB = 2**30
 _DTYPES: tuple[Dtype, ...] = ("bf16", "fp8", "4bit")
@@ -51,7 +51,7 @@ ANYTHING = Wish()
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ServingOption:
     """A way of serving a model.
 
     Attributes:
@@ -86,7 +86,7 @@ class Choice:
 
 def choose(
     memory: Memory,
-    context: Context,
+    context: ContextLength,
     cards: Sequence[Card],
     *,
     judge: str | None,
@@ -94,7 +94,7 @@ def choose(
     heads: int = 0,
     stored: Dtype | None = None,
     wish: Wish = ANYTHING,
-) -> Choice:
+) -> ServingOption:
     """Return the best way of serving that fits.
 
     Args:
@@ -118,7 +118,7 @@ def choose(
     for group, dtype in _ways(cards, judge, heads, stored, wish):
         shares = any(card.gpu.uuid == judge for card in group)
         choice = _fitted(memory, context, group, dtype, reserve if shares else 0, wish, shares=shares)
-        if isinstance(choice, Choice):
+        if isinstance(choice, ServingOption):
             return choice
         if choice not in refused:
             refused.append(choice)
@@ -150,8 +150,8 @@ def _ways(
 
 
 def _fitted(
-    memory: Memory, context: Context, group: Cards, dtype: Dtype, kept: int, wish: Wish, *, shares: bool
-) -> Choice | str:
+    memory: Memory, context: ContextLength, group: Cards, dtype: Dtype, kept: int, wish: Wish, *, shares: bool
+) -> ServingOption | str:
     """Return the choice, or a message with its needs if it does not fit."""
     parts = wish.ray or len(group)
     weights = memory.weights_gib[dtype] * _GIB / parts
@@ -169,4 +169,4 @@ def _fitted(
     length = length - length % _GRAIN if length > _GRAIN and length < wished else length
     cache = int(min(tokens, length * context.sequences) * memory.cache_bytes_per_token / parts)
     pipeline = max(1, parts // len(group))
-    return Choice(dtype, group, length, cache, int(fixed) + cache, pipeline, shares)
+    return ServingOption(dtype, group, length, cache, int(fixed) + cache, pipeline, shares)

@@ -20,7 +20,7 @@ from pathlib import Path
 import httpx
 
 from kernel_lsp.model import gate
-from kernel_lsp.model.client import Client
+from kernel_lsp.model.client import ModelClient
 from kernel_lsp.model.endpoint import endpoint_of, transport
 from kernel_lsp.model.errors import ModelError
 from kernel_lsp.model.servers import Server, write_server
@@ -124,7 +124,7 @@ async def _is_ready(server: Server) -> bool:
         async with httpx.AsyncClient(base_url=endpoint.url, transport=transport(endpoint), trust_env=False) as http:
             if (await http.get("/health", timeout=5.0)).is_error:
                 return False
-        async with Client(endpoint) as client:
+        async with ModelClient(endpoint) as client:
             return set(server.models) <= set(await client.models())
     except (httpx.TransportError, ModelError):
         return False

@@ -24,7 +24,7 @@ from kernel_lsp.model.errors import DoesNotFitError, RefusedConnectionError, Sta
 from kernel_lsp.model.profile import Profile, find_profile
 from kernel_lsp.model.servers import Server, is_kept, read_server, servers_folder
 from kernel_lsp.runner.sessions import kill_session
-from kernel_model_server.fit import ANYTHING, Card, Choice, Wish, choose
+from kernel_model_server.fit import ANYTHING, Card, ServingOption, Wish, choose
 from kernel_model_server.vllm import Loading, Vllm, command, context_of, environment, find_vllm, last_error, loading
 from kernel_model_server.weights import Weights, find_weights
 
@@ -54,7 +54,7 @@ class Plan:
     profile: Profile
     weights: Weights
     vllm: Vllm
-    choice: Choice | None
+    choice: ServingOption | None
     adapters: Mapping[str, Path]
 
     @property
@@ -100,7 +100,7 @@ def plan(
     return Plan(name, said, known, found, vllm, choice, dict(adapters or {}))
 
 
-def fit(profile: Profile, weights: Weights | None, settings: Settings, wish: Wish = ANYTHING) -> Choice:
+def fit(profile: Profile, weights: Weights | None, settings: Settings, wish: Wish = ANYTHING) -> ServingOption:
     """Return the way of serving a model on this machine's GPUs; without weights by the profile's own table.
 
     Raises:

@@ -12,7 +12,7 @@ from pathlib import Path
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.model.errors import NoVllmError, WrongArchitectureError
 from kernel_lsp.model.profile import Profile
-from kernel_model_server.fit import Choice
+from kernel_model_server.fit import ServingOption
 from kernel_model_server.weights import Weights
 
 _ASK = (
@@ -56,7 +56,13 @@ def find_vllm(settings: Settings) -> Vllm:
 
 
 def command(
-    vllm: Vllm, weights: Weights, profile: Profile, choice: Choice | None, *, name: str, adapters: Mapping[str, Path]
+    vllm: Vllm,
+    weights: Weights,
+    profile: Profile,
+    choice: ServingOption | None,
+    *,
+    name: str,
+    adapters: Mapping[str, Path],
 ) -> list[str]:
     """Return the command that serves a model, without the socket.
 
@@ -88,12 +94,12 @@ def command(
     return [str(vllm.python), "-m", *start, *arguments, *profile.serving.arguments]
 
 
-def context_of(weights: Weights, choice: Choice | None) -> int:
+def context_of(weights: Weights, choice: ServingOption | None) -> int:
     """Return the tokens of prompt and answer together that it is served with."""
     return choice.context if choice else min(weights.most_context or _CPU_CONTEXT, _CPU_CONTEXT)
 
 
-def environment(vllm: Vllm, choice: Choice | None, key: str) -> dict[str, str]:
+def environment(vllm: Vllm, choice: ServingOption | None, key: str) -> dict[str, str]:
     """Return this process's environment with settings for a private, offline server; the key must not be an
     argument.
     """
@@ -115,7 +121,7 @@ def environment(vllm: Vllm, choice: Choice | None, key: str) -> dict[str, str]:
     return dict(os.environ) | ours
 
 
-def _placing(vllm: Vllm, weights: Weights, choice: Choice | None) -> list[str]:
+def _placing(vllm: Vllm, weights: Weights, choice: ServingOption | None) -> list[str]:
     arguments = ["--dtype", "bfloat16", "--max-model-len", str(context_of(weights, choice))]
     if choice is None:
         return [*arguments, "--enforce-eager"]

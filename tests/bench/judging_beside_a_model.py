@@ -23,7 +23,7 @@ from kernel_model_server import launch
 from kernel_lsp.config.settings import ModelSettings, Settings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.judge.verdict import Outcome, Verdict
-from kernel_lsp.model.client import Client, Sampling
+from kernel_lsp.model.client import ModelClient, Sampling
 from kernel_lsp.model.endpoint import endpoint_of
 from kernel_lsp.model.errors import ModelError
 from kernel_lsp.model.servers import Server
@@ -43,7 +43,7 @@ async def keep_generating(server: Server) -> int:
     """Eight answers at a time until cancelled."""
 
     async def one() -> None:
-        async with Client(endpoint_of(server)) as client:
+        async with ModelClient(endpoint_of(server)) as client:
             while True:
                 with contextlib.suppress(ModelError):
                     messages = [{"role": "user", "content": QUESTION}]

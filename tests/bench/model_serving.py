@@ -22,7 +22,7 @@ from kernel_model_server.vllm import Loading
 from kernel_lsp.config.settings import ModelSettings, Settings
 from kernel_lsp.device.nvml import Gpu, busy_percent, find_gpus, free_bytes
 from kernel_lsp.model import gate
-from kernel_lsp.model.client import Client, Sampling
+from kernel_lsp.model.client import ModelClient, Sampling
 from kernel_lsp.model.endpoint import endpoint_of
 from kernel_lsp.model.errors import EndlessReasoningError
 from kernel_lsp.model.profile import PROFILES
@@ -75,7 +75,7 @@ async def generate(server: Server, tokens: int) -> float:
     """Generate so many tokens; seconds from the first piece to the last, per token."""
     begun = ended = 0.0
     count = 0
-    async with Client(endpoint_of(server)) as client:
+    async with ModelClient(endpoint_of(server)) as client:
         with contextlib.suppress(EndlessReasoningError):
             async for piece in client.stream(PROMPT, Sampling(temperature=1.0, max_tokens=tokens)):
                 ended = time.perf_counter()

@@ -12,7 +12,7 @@ import numpy as np
 
 from kernel_lsp.emulate.arithmetic import floating, mufu
 from kernel_lsp.emulate.arithmetic.floating import dressed, on_elements
-from kernel_lsp.emulate.arithmetic.formats import F32, F64, FORMATS, Format, canonical, encode, flush, is_nan
+from kernel_lsp.emulate.arithmetic.formats import F32, F64, FORMATS, FloatFormat, canonical, encode, flush, is_nan
 from kernel_lsp.emulate.arithmetic.opcode import Opcode, decode
 from kernel_lsp.emulate.arithmetic.operation import Array, Operation, typed
 
@@ -110,7 +110,7 @@ _WHOLE: dict[str, Function] = {
 """Functions that need more than the unit unless `.ftz` is set."""
 
 
-def _shortened(unit: Function, form: Format) -> Function:
+def _shortened(unit: Function, form: FloatFormat) -> Function:
     """Return a unit for raw bits of a 16-bit format."""
 
     def run(x: Array) -> Array:

@@ -13,7 +13,7 @@ from kernel_lsp.emulate.arithmetic.formats import (
     F64,
     FORMATS,
     MODES,
-    Format,
+    FloatFormat,
     canonical,
     encode,
     flush,
@@ -206,7 +206,7 @@ def _float_to_float(opcode: Opcode, target: Type, source: Type) -> Operation | N
     return typed(run, source)
 
 
-def _nan_of_other_size(x: Array, of: Format, to: Format) -> Array:
+def _nan_of_other_size(x: Array, of: FloatFormat, to: FloatFormat) -> Array:
     """Return raw NaNs to or from f64 as such of another format: quiet, with the sign and the upper bits of the
     payload.
     """
@@ -217,7 +217,7 @@ def _nan_of_other_size(x: Array, of: Format, to: Format) -> Array:
     return sign | to.infinity | to.raw(1 << to.mantissa_bits - 1) | payload.astype(to.raw)
 
 
-def _finished(opcode: Opcode, result: Array, form: Format, nan: Array) -> Array:
+def _finished(opcode: Opcode, result: Array, form: FloatFormat, nan: Array) -> Array:
     if opcode.has("satfinite"):
         top = form.infinity - form.raw(1)
         size = result & ~form.sign

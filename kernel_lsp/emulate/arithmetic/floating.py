@@ -20,7 +20,7 @@ from kernel_lsp.emulate.arithmetic.formats import (
     F64,
     FORMATS,
     MODES,
-    Format,
+    FloatFormat,
     canonical,
     encode,
     flush,
@@ -52,7 +52,7 @@ def on_elements(opcode: Opcode, compute: Compute, operands: int, **marks: bool) 
     return typed(run, *[kind] * operands, **marks)
 
 
-def dressed(opcode: Opcode, form: Format, compute: Compute, tiny: Compute | None = None) -> Compute:
+def dressed(opcode: Opcode, form: FloatFormat, compute: Compute, tiny: Compute | None = None) -> Compute:
     """Return `compute` on raw bits with the opcode's `.ftz`, `.sat` and `.relu` applied.
 
     `tiny` tells, for operands whose result is the smallest normal number, whether `.ftz` still makes it zero.
@@ -76,12 +76,12 @@ def dressed(opcode: Opcode, form: Format, compute: Compute, tiny: Compute | None
     return run
 
 
-def _format(opcode: Opcode) -> Format | None:
+def _format(opcode: Opcode) -> FloatFormat | None:
     kind = opcode.type
     return FORMATS.get(kind.element) if len(opcode.types) == 1 and kind.kind == "f" else None
 
 
-def _tininess(form: Format, mode: str, pair: Callable[..., exact.Pair]) -> Compute:
+def _tininess(form: FloatFormat, mode: str, pair: Callable[..., exact.Pair]) -> Compute:
     """Return a function that tells which results, rounded with an unbounded exponent, are subnormal (below f64
     only).
     """
@@ -116,7 +116,7 @@ def _signed_zero(result: Array, rest: Array, x: Array, y: Array) -> Array:
 
 
 def _rounding(
-    form: Format,
+    form: FloatFormat,
     mode: str,
     narrow: Callable[..., exact.Pair],
     wide: Callable[..., exact.Pair],
@@ -147,7 +147,7 @@ def _rounding(
     return run
 
 
-def _nearest(form: Format, plain: Compute, pair: Callable[..., exact.Pair]) -> Compute:
+def _nearest(form: FloatFormat, plain: Compute, pair: Callable[..., exact.Pair]) -> Compute:
     """A sum rounded to nearest, for formats below f64.
 
     In float64 every product is exact, and rounding the sum twice does harm only where it came out halfway between two
@@ -173,7 +173,7 @@ def _terms(numbers: list[Array]) -> tuple[Array, Array]:
     return numbers[0] * numbers[1], numbers[2]
 
 
-def _native(form: Format, compute: Compute, ranks: tuple[int, ...]) -> Compute:
+def _native(form: FloatFormat, compute: Compute, ranks: tuple[int, ...]) -> Compute:
     """Return numpy's own operation, which rounds to nearest even as IEEE requires, on f32 or f64."""
 
     def run(*operands: Array) -> Array:
@@ -212,7 +212,7 @@ def _mul(opcode: Opcode) -> Operation | None:
     return replace(product, factors=typed(lambda a, b: (a, b), opcode.type, opcode.type).run)
 
 
-def _legal(opcode: Opcode) -> Format | None:
+def _legal(opcode: Opcode) -> FloatFormat | None:
     """Return the format of `add`, `sub`, `mul`, `fma`, `mad` where their modifiers exist for it."""
     form = _format(opcode)
     fused = opcode.name in ("fma", "mad")
@@ -281,22 +281,22 @@ def _sign(opcode: Opcode) -> Operation | None:
     return on_elements(opcode, dressed(opcode, form, lambda a: settle(turn(a, form), form)), 1)
 
 
-def _minus(x: Array, form: Format) -> Array:
+def _minus(x: Array, form: FloatFormat) -> Array:
     """Return raw bits with the sign turned; that of NaN stays in f64, and does not matter in the other formats."""
     return np.where(is_nan(x, form), x, x ^ form.sign) if form is F64 else x ^ form.sign
 
 
-def _size(x: Array, form: Format) -> Array:
+def _size(x: Array, form: FloatFormat) -> Array:
     """Return raw bits without the sign; that of NaN stays in f64, and does not matter in the other formats."""
     return np.where(is_nan(x, form), x, x & ~form.sign) if form is F64 else x & ~form.sign
 
 
-def quiet(x: Array, form: Format) -> Array:
+def quiet(x: Array, form: FloatFormat) -> Array:
     """Return raw f64 bits with every NaN made quiet, its sign and payload kept."""
     return np.where(is_nan(x, form), x | np.uint64(_QUIET), x)
 
 
-def _key(x: Array, form: Format) -> Array:
+def _key(x: Array, form: FloatFormat) -> Array:
     """Return raw bits as integers in the order of their values, minus zero before plus zero."""
     return np.where(x & form.sign != 0, ~x, x | form.sign)
 
@@ -340,7 +340,7 @@ def _testp(opcode: Opcode) -> Operation | None:
     return typed(lambda a: _TESTS[test](a & ~form.sign, form), opcode.type)
 
 
-_TESTS: dict[str, Callable[[Array, Format], Array]] = {
+_TESTS: dict[str, Callable[[Array, FloatFormat], Array]] = {
     "finite": lambda x, form: x < form.infinity,
     "infinite": lambda x, form: x == form.infinity,
     "number": lambda x, form: x <= form.infinity,

@@ -18,7 +18,7 @@ MODES = ("rn", "rz", "rm", "rp")
 
 
 @dataclass(frozen=True)
-class Format:
+class FloatFormat:
     """A binary format with infinities and NaN; masks are integers over its raw bits."""
 
     name: str
@@ -62,43 +62,43 @@ def _bfloat16(x: Array) -> Array:
     return (x.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-F16 = Format("f16", 16, 10, 0x7FFF, lambda x: x.view(np.float16))
-BF16 = Format("bf16", 16, 7, 0x7FFF, _bfloat16)
-F32 = Format("f32", 32, 23, 0x7FFFFFFF, lambda x: x.view(np.float32))
-F64 = Format("f64", 64, 52, 0xFFF8000000000000, lambda x: x.view(np.float64))
+F16 = FloatFormat("f16", 16, 10, 0x7FFF, lambda x: x.view(np.float16))
+BF16 = FloatFormat("bf16", 16, 7, 0x7FFF, _bfloat16)
+F32 = FloatFormat("f32", 32, 23, 0x7FFFFFFF, lambda x: x.view(np.float32))
+F64 = FloatFormat("f64", 64, 52, 0xFFF8000000000000, lambda x: x.view(np.float64))
 FORMATS = {form.name: form for form in (F16, BF16, F32, F64)}
 
 
-def flush(x: Array, form: Format) -> Array:
+def flush(x: Array, form: FloatFormat) -> Array:
     """Return raw bits with subnormals made zeros of the same sign."""
     size = x & ~form.sign
     subnormal = (size - form.raw(1)) < form.smallest_normal - form.raw(1)
     return np.where(subnormal, x & form.sign, x) if subnormal.any() else x
 
 
-def is_nan(x: Array, form: Format) -> Array:
+def is_nan(x: Array, form: FloatFormat) -> Array:
     """Return True where raw bits are NaN."""
     return (x & ~form.sign) > form.infinity
 
 
-def canonical(x: Array, form: Format) -> Array:
+def canonical(x: Array, form: FloatFormat) -> Array:
     """Return raw bits with every NaN made the canonical one."""
     nan = is_nan(x, form)
     return np.where(nan, form.canonical, x) if nan.any() else x
 
 
-def saturate(x: Array, form: Format) -> Array:
+def saturate(x: Array, form: FloatFormat) -> Array:
     """Return raw bits clamped to [0, 1]; NaN becomes zero."""
     negative_or_nan = (x >= form.sign) | is_nan(x, form)
     return np.where(negative_or_nan, form.raw(0), np.minimum(x, form.one))
 
 
-def relu(x: Array, form: Format) -> Array:
+def relu(x: Array, form: FloatFormat) -> Array:
     """Return raw bits with negative values made zero; NaN becomes the canonical one."""
     return canonical(np.where((x & form.sign != 0) & ~is_nan(x, form), form.raw(0), x), form)
 
 
-def step(x: Array, mode: Mode, too_high: Array, too_low: Array, form: Format) -> Array:
+def step(x: Array, mode: Mode, too_high: Array, too_low: Array, form: FloatFormat) -> Array:
     """Return raw bits rounded to nearest, corrected to another rounding direction.
 
     `too_high` and `too_low` tell where the rounded value lies above and below the exact one.
@@ -126,7 +126,7 @@ def odd(value: Array, rest: Array) -> Array:
     return np.where(inexact & even & np.isfinite(value), stepped, bits).view(np.float64)
 
 
-def encode(value: Array, form: Format, mode: Mode) -> Array:
+def encode(value: Array, form: FloatFormat, mode: Mode) -> Array:
     """Return raw bits of float64 numbers (exact, or rounded to odd) rounded once; NaN becomes the canonical one."""
     if form.name == "f64":
         return canonical(value.view(np.uint64), form)
@@ -153,7 +153,7 @@ def _odd32(value: Array) -> Array:
     return np.where(change, np.where(inward, bits - np.uint32(1), bits + np.uint32(1)), bits)
 
 
-def shorten(x: Array, form: Format, dropped: int, mode: Mode) -> Array:
+def shorten(x: Array, form: FloatFormat, dropped: int, mode: Mode) -> Array:
     """Return raw float32 bits without their lowest `dropped` bits, rounded.
 
     For `bf16` the result is moved down to 16 bits; for a float32 format (tf32) the dropped bits become zero.

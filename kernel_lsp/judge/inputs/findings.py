@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from kernel_lsp.errors import CannotJudgeError, KernelLspError
 from kernel_lsp.judge.emulation import EmulatedFinding, EmulatedRun
-from kernel_lsp.judge.errors import UnjudgedError
+from kernel_lsp.judge.errors import UnjudgedError, reason_of
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.verdict import Check, CheckStatus, ErrorFigures, Outcome, Stage
 from kernel_lsp.runner.protocol import WorkerFailure
@@ -13,7 +13,6 @@ from kernel_lsp.runner.worker import WorkerDied, WorkerTimedOut
 RUN_ERRORS = (WorkerFailure, KernelLspError)
 """Errors that running a version may end in."""
 _AMISS = ("uninitialised", "shared-race", "global-race")  # a GPU runs such code, with unpredictable answers
-_NO_ROOM = "CUDA_ERROR_OUT_OF_MEMORY"  # for memory that the judge itself allocates
 
 
 @dataclass(slots=True)
@@ -56,9 +55,8 @@ def ruling_of(error: Exception, doing: str, case: str) -> Ruling:
     """
     if isinstance(error, CannotJudgeError):
         return Ruling(Outcome.UNTIMED, Stage.RUN, f"it could not be judged, {doing} on case {case}: {error.message}")
-    if isinstance(error, UnjudgedError) or (isinstance(error, WorkerFailure) and _NO_ROOM in error.message):
-        said = "this GPU has too little memory free" if _NO_ROOM in str(error) else str(error)
-        return Ruling(Outcome.UNTIMED, Stage.RUN, f"it could not be judged, {doing} on case {case}: {said}")
+    if isinstance(error, UnjudgedError) or (isinstance(error, WorkerFailure) and error.driver_lacks_memory):
+        return Ruling(Outcome.UNTIMED, Stage.RUN, f"it could not be judged, {doing} on case {case}: {reason_of(error)}")
     if isinstance(error, WorkerTimedOut):
         return Ruling(Outcome.TIMED_OUT, Stage.RUN, f"it did not finish {doing} on case {case}: {error.message}")
     if isinstance(error, WorkerDied):

@@ -20,7 +20,7 @@ from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.subject_answers import Recorded, Segment
 from kernel_lsp.runner.protocol import WorkerFailure
 
-_OUT_OF_MEMORY = ("OutOfMemoryError", "CudaError")
+_DRIVER_ERROR = "CudaError"  # as a recording fails for which there is no memory
 
 
 class TimedOutputsDiffer(Exception):  # noqa: N818 - a finding about a candidate, not an error of ours
@@ -138,7 +138,7 @@ class PairedMeasurement:
                 try:
                     self.recorded[side] += await ready(self._harness, subject, self._at(place))
                 except WorkerFailure as error:
-                    if place == 0 or error.kind not in _OUT_OF_MEMORY:
+                    if place == 0 or not (error.lacks_memory or error.kind == _DRIVER_ERROR):
                         raise
                     self._places = place  # launches with much memory of their own have fewer places
                     break

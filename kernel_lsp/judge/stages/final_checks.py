@@ -47,7 +47,7 @@ async def _load_steadily(context: Context) -> None:
             try:
                 loaded, context.sustained = await steady_load.measure(context.harness, baseline, candidate, longest)
             except WorkerFailure as error:
-                if not context.harness.large or error.kind != "OutOfMemoryError":
+                if not context.harness.large or not error.lacks_memory:
                     raise
                 context.findings.skipped("steady load", "too little of the GPU's memory is free for it")
             else:

@@ -19,7 +19,7 @@ from kernel_lsp.lsp.catalog import (
     JobSubject,
     jobs_on,
 )
-from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Document, Documents, uri_of
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.features.readiness import Readiness
@@ -44,7 +44,7 @@ class CodeActions:
 
     def __init__(
         self,
-        client: Client,
+        client: EditorConnection,
         background: Background,
         documents: Documents,
         results: Results,

@@ -13,7 +13,7 @@ from lsprotocol import types
 from kernel_lsp.errors import ConfigurationError, SourceError
 from kernel_lsp.lsp import protocol
 from kernel_lsp.lsp.background import Background
-from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Documents, path_of, uri_of
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.features.texts import OpenTexts
@@ -34,7 +34,7 @@ class ResultCommands:
 
     def __init__(
         self,
-        client: Client,
+        client: EditorConnection,
         background: Background,
         documents: Documents,
         settings: ClientSettings,

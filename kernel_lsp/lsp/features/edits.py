@@ -9,7 +9,7 @@ from lsprotocol import types
 from kernel_lsp.errors import KernelLspError, SourceError
 from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.catalog import REFINE
-from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Document, Documents, uri_of
 from kernel_lsp.lsp.job import Wanted
 from kernel_lsp.lsp.jobs import Jobs
@@ -30,7 +30,7 @@ class Edits:
     """Makes and applies edits."""
 
     def __init__(
-        self, client: Client, background: Background, documents: Documents, results: Results, jobs: Jobs
+        self, client: EditorConnection, background: Background, documents: Documents, results: Results, jobs: Jobs
     ) -> None:
         self._client, self._background, self._documents = client, background, documents
         self._results, self._jobs = results, jobs

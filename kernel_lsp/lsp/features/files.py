@@ -12,7 +12,7 @@ from lsprotocol import types
 
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.catalog import CHECK
-from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Documents, path_of
 from kernel_lsp.lsp.features.texts import OpenTexts
 from kernel_lsp.lsp.job import Wanted
@@ -29,7 +29,7 @@ class Files:
 
     def __init__(
         self,
-        client: Client,
+        client: EditorConnection,
         documents: Documents,
         folders: Folders,
         settings: ClientSettings,

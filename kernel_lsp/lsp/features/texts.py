@@ -3,7 +3,7 @@
 from lsprotocol import types
 
 from kernel_lsp.lsp.analysis import Analysis
-from kernel_lsp.lsp.client import Client
+from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.diagnostics import Board
 from kernel_lsp.lsp.documents import Documents
 from kernel_lsp.lsp.results import Results
@@ -13,7 +13,7 @@ class OpenTexts:
     """Has open texts parsed and compiled."""
 
     def __init__(
-        self, client: Client, documents: Documents, board: Board, analysis: Analysis, results: Results
+        self, client: EditorConnection, documents: Documents, board: Board, analysis: Analysis, results: Results
     ) -> None:
         self._client, self._documents, self._board = client, documents, board
         self._analysis, self._results = analysis, results

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from kernel_lsp.compiler.opcodes import role_of
-from kernel_lsp.compiler.sass import Instruction
+from kernel_lsp.compiler.sass import SassInstruction
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import CannotJudgeError, SourceError
 from kernel_lsp.judge.building import Built
@@ -76,7 +76,7 @@ def _lines(source: SourceFile, built: Built, settings: Settings) -> list[Line]:
         return []
     found: list[Line] = []
     for kernel in codes:
-        lines: dict[int, list[Instruction]] = {}
+        lines: dict[int, list[SassInstruction]] = {}
         for instruction in kernel.code.instructions:
             if (line := instruction.line_in(str(source.path))) is not None:
                 lines.setdefault(line, []).append(instruction)
@@ -110,6 +110,6 @@ def _codes(source: SourceFile, built: Built, settings: Settings) -> list[KernelC
     return found
 
 
-def _text(instruction: Instruction) -> str:
+def _text(instruction: SassInstruction) -> str:
     guard = f"@{instruction.guard} " if instruction.guard else ""
     return f"{guard}{instruction.opcode} {instruction.operands}".rstrip()

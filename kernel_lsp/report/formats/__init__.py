@@ -5,11 +5,11 @@ from enum import StrEnum
 from kernel_lsp.report.formats.github import github
 from kernel_lsp.report.formats.json import json
 from kernel_lsp.report.formats.junit import junit
-from kernel_lsp.report.formats.results import Format, Results
+from kernel_lsp.report.formats.results import ReportFormat, Results
 from kernel_lsp.report.formats.sarif import sarif
 from kernel_lsp.report.formats.text import text
 
-__all__ = ["FORMATS", "Format", "FormatName", "Results"]
+__all__ = ["FORMATS", "FormatName", "ReportFormat", "Results"]
 
 
 class FormatName(StrEnum):
@@ -22,7 +22,7 @@ class FormatName(StrEnum):
     JUNIT = "junit"
 
 
-FORMATS: dict[FormatName, Format] = {
+FORMATS: dict[FormatName, ReportFormat] = {
     FormatName.TEXT: text,
     FormatName.JSON: json,
     FormatName.SARIF: sarif,

@@ -83,7 +83,7 @@ class Results:
             return b""
 
 
-class Format(Protocol):
+class ReportFormat(Protocol):
     """A way to write results for other programs."""
 
     def __call__(self, results: Results) -> str:

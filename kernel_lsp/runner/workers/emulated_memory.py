@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from kernel_lsp.emulate.machine import Result
+from kernel_lsp.emulate.machine import LaunchResult
 from kernel_lsp.emulate.memory import Buffer, GlobalMemory
 from kernel_lsp.errors import WorkloadError
 
@@ -92,7 +92,7 @@ class EmulatedMemory:
                 initialised = not self.obscured
                 self.buffers.attach(buffer.name, buffer.address, buffer.size, initialised=initialised, owner=buffer)
 
-    def obscure(self, result: Result) -> None:
+    def obscure(self, result: LaunchResult) -> None:
         """Mark as unknown what the omitted blocks of a launch may have written.
 
         These are the buffers that the other blocks wrote to, and all outputs. If the other blocks did not run to their

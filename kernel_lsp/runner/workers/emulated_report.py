@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernel_lsp.emulate.counters import Counters, RunCounters
 from kernel_lsp.emulate.findings import Finding
-from kernel_lsp.emulate.machine import Result
+from kernel_lsp.emulate.machine import LaunchResult
 from kernel_lsp.emulate.program import Location
 from kernel_lsp.runner.emulated import EmulatedFinding, EmulatedReport, KernelTotals, LineCounters
 
@@ -17,7 +17,7 @@ class LaunchOutcome:
     """The result of one launch: the kernel's name, the machine's result, and processor seconds."""
 
     kernel: str
-    result: Result
+    result: LaunchResult
     seconds: float
 
 
@@ -97,13 +97,13 @@ def _counters(outcomes: Sequence[LaunchOutcome], file: Path | None) -> tuple[Lin
 
 
 def _totals(outcomes: Sequence[LaunchOutcome]) -> tuple[KernelTotals, ...]:
-    by_kernel: dict[str, list[Result]] = {}
+    by_kernel: dict[str, list[LaunchResult]] = {}
     for outcome in outcomes:
         by_kernel.setdefault(outcome.kernel, []).append(outcome.result)
     return tuple(_total(kernel, results) for kernel, results in by_kernel.items())
 
 
-def _total(kernel: str, results: Sequence[Result]) -> KernelTotals:
+def _total(kernel: str, results: Sequence[LaunchResult]) -> KernelTotals:
     counted: list[RunCounters] = [result.counters for result in results]
     opcodes = Counter[str]()
     for counters in counted:

@@ -35,7 +35,7 @@ from kernel_lsp.workload.workload import Workload, describe_case
 
 if TYPE_CHECKING:
     from kernel_lsp.workload.captured import CapturedFunction
-    from kernel_lsp.workload.problem import Choice, Problem
+    from kernel_lsp.workload.problem import CaseSelection, Problem
 
 SALT_BITS = 62
 
@@ -242,7 +242,7 @@ class Oracle:
         checksum = FusedChecksum(LoadedModule(probes, {}), self._salt)
         self.checksum = lambda tensor: int(checksum(tensor))
 
-    def _described(self, workload: Workload, chosen: "Choice | None", *, large: bool) -> messages.LoadedWorkload:
+    def _described(self, workload: Workload, chosen: "CaseSelection | None", *, large: bool) -> messages.LoadedWorkload:
         contract = workload.contract
         promises = {name: promise.said for name, promise in contract.promises.items()}
         return messages.LoadedWorkload(
@@ -281,7 +281,7 @@ class Oracle:
         return replace(answer, changed_inputs=changed, trampled=trampled)
 
 
-def _choose(problem: "Problem", free: int | None) -> "Choice":
+def _choose(problem: "Problem", free: int | None) -> "CaseSelection":
     """Return the cases of a problem that this machine runs, after checking that it has a right answer."""
     from kernel_lsp.workload.problem import choose_for_emulator, choose_for_gpu
 
@@ -293,7 +293,7 @@ def _choose(problem: "Problem", free: int | None) -> "Choice":
     return chosen
 
 
-def _most_needed(problem: "Problem", chosen: "Choice") -> int:
+def _most_needed(problem: "Problem", chosen: "CaseSelection") -> int:
     from kernel_lsp.workload.problem import needed
 
     found = [problem.footprint(chosen.cases[case]) for case in chosen.decisive]

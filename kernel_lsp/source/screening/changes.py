@@ -16,7 +16,7 @@ _HARMLESS = words(
 _LONGEST = 60  # characters of an expression in a message
 
 
-class Changes:
+class AssignmentRules:
     """The rules for assignments and deletions.
 
     Changing an imported object is a violation. So is changing an unknown object if the file holds a class or an object

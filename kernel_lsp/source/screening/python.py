@@ -5,7 +5,7 @@ import ast
 from kernel_lsp.source.python import NestedTooDeepError, python_ast
 from kernel_lsp.source.screening import policy
 from kernel_lsp.source.screening.annotations import annotation_objections
-from kernel_lsp.source.screening.changes import Changes
+from kernel_lsp.source.screening.changes import AssignmentRules
 from kernel_lsp.source.screening.findings import Finding, Objection
 from kernel_lsp.source.screening.methods import Methods
 from kernel_lsp.source.screening.names import Names
@@ -43,7 +43,7 @@ def python_findings(
         *reading.findings(),
         *methods.objections(foreign=foreign),
         *annotation_objections(names, methods),
-        *Changes(names, methods).findings(foreign=foreign),
+        *AssignmentRules(names, methods).findings(foreign=foreign),
     }
     return tuple(sorted(found, key=lambda finding: (finding.line, finding.what)))
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernel_lsp.emulate.arithmetic.formats import FORMATS, Format, encode
+from kernel_lsp.emulate.arithmetic.formats import FORMATS, FloatFormat, encode
 from kernel_lsp.emulate.arithmetic.opcode import TYPES, Type
 from tests.bench.fuzz.instance import LANES, Array
 
@@ -72,7 +72,7 @@ def integers(rng: Random, kind: Type, lanes: int) -> Array:
     return np.choose(chosen, [signed, small, anything, anything, shortened]).astype(kind.raw)
 
 
-def floats(rng: Random, form: Format, lanes: int) -> Array:
+def floats(rng: Random, form: FloatFormat, lanes: int) -> Array:
     """Specials and their neighbours, numbers of ordinary size, integers and halves, any bits."""
     limits = [0, 1, int(form.smallest_normal), int(form.one), int(form.infinity), int(form.canonical) & ~int(form.sign)]
     middle = int(form.smallest_normal) >> 1  # the largest subnormals' top bit; on infinity it makes a quiet NaN

@@ -17,7 +17,7 @@ from kernel_lsp.compiler.flow import innermost_loops
 from kernel_lsp.compiler.lines import read_lines
 from kernel_lsp.compiler.nvrtc import compile_nvrtc
 from kernel_lsp.compiler.opcodes import Role, kind_of, role_of
-from kernel_lsp.compiler.sass import Instruction, MachineCode, by_line, disassemble, mix
+from kernel_lsp.compiler.sass import MachineCode, SassInstruction, by_line, disassemble, mix
 from kernel_lsp.compiler.toolkit import find_tools, site_folders
 from kernel_lsp.errors import CannotJudgeError
 
@@ -221,9 +221,9 @@ def test_opcodes_in_short(opcode: str, kind: str, role: Role | None) -> None:
     assert (kind_of(opcode), role_of(opcode)) == (kind, role)
 
 
-def program(text: str) -> tuple[list[Instruction], dict[str, int]]:
+def program(text: str) -> tuple[list[SassInstruction], dict[str, int]]:
     """A made-up program: labels end with a colon, `@P BRA x` depends on a predicate."""
-    code: list[Instruction] = []
+    code: list[SassInstruction] = []
     labels: dict[str, int] = {}
     for word in filter(None, (part.strip() for part in text.split("\n"))):
         if word.endswith(":"):
@@ -232,7 +232,9 @@ def program(text: str) -> tuple[list[Instruction], dict[str, int]]:
         guard, _, rest = word.rpartition("@P ")
         opcode, _, target = rest.partition(" ")
         operands = re.sub(r"\b([a-z])\b", r"`(.L_\1)", target)
-        code.append(Instruction(len(code) * 16, "P0" if guard or word.startswith("@") else "", opcode, operands, (), 1))
+        code.append(
+            SassInstruction(len(code) * 16, "P0" if guard or word.startswith("@") else "", opcode, operands, (), 1)
+        )
     return code, labels
 
 

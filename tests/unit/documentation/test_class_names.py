@@ -6,8 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 TO_DO: set[str] = {  # names that two classes still share
-    *("Changes", "Choice", "Client", "Context", "Finding", "Findings", "Format", "Instruction", "Job", "Launch"),
-    *("Operation", "Parameter", "Plan", "Problem", "Progress", "Result", "Results", "Server", "Symbol"),
+    *("Job", "Plan", "Problem", "Progress", "Result", "Results", "Server"),
 }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernel_lsp.compiler.nvrtc import compile_nvrtc
 from kernel_lsp.emulate.findings import Finding
-from kernel_lsp.emulate.machine import Options, Result, run
+from kernel_lsp.emulate.machine import LaunchResult, Options, run
 from kernel_lsp.emulate.memory import GlobalMemory
 from kernel_lsp.emulate.ptx import load
 
@@ -27,7 +27,7 @@ class Launched:
     """What a launch did: the arrays it was given, as it left them, and what was found."""
 
     arrays: list[np.ndarray]
-    result: Result
+    result: LaunchResult
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -65,6 +65,7 @@ NO_ROOM = "memory: CUDA_ERROR_OUT_OF_MEMORY (2)"
         (WorkerFailure("KeyError", "", ""), Outcome.RUN_FAILED, "it failed running on case n=1: KeyError: KeyError"),
         (WorkloadError("`launch` returned None", Path("w.py")), Outcome.RUN_FAILED, "it failed running on case n=1: "),
         (WorkerFailure("CudaError", NO_ROOM, ""), Outcome.UNTIMED, "this GPU has too little memory free"),
+        (WorkerFailure("OutOfMemoryError", "tried to", ""), Outcome.RUN_FAILED, "OutOfMemoryError: tried to"),
         (UnjudgedError("a check could not be made"), Outcome.UNTIMED, "it could not be judged, running on case n=1"),
         (CannotJudgeError("no `mma`", Path("k.cu")), Outcome.UNTIMED, "it could not be judged, running on case n=1"),
     ],

@@ -6,7 +6,7 @@ import fcntl
 import pytest
 
 from kernel_lsp.model import errors
-from kernel_lsp.model.client import Client, Limits, Sampling, Usage
+from kernel_lsp.model.client import Limits, ModelClient, Sampling, Usage
 from kernel_lsp.model.endpoint import Endpoint, endpoint_of
 from tests.served_model.fake_server import said
 
@@ -22,7 +22,7 @@ def endpoint(fake, **changes):
 async def answered(fake, sampling=Sampling(), limits=QUICK, **changes):  # noqa: B008
     """All pieces, and the error that came after them."""
     pieces = []
-    async with Client(endpoint(fake, **changes), limits) as client:
+    async with ModelClient(endpoint(fake, **changes), limits) as client:
         try:
             async for piece in client.stream(PROMPT, sampling):
                 pieces.append(piece)  # noqa: PERF401 - what came before an error counts
@@ -144,7 +144,7 @@ async def test_server_that_wakes_in_time_answers(fake):
 async def test_server_that_cannot_sleep_is_asked_once(fake):
     del fake.routes["/is_sleeping"]
     fake.answer = [said("x", finish="stop")]
-    async with Client(endpoint(fake)) as client:
+    async with ModelClient(endpoint(fake)) as client:
         for _ in range(2):
             assert [p.text async for p in client.stream(PROMPT, Sampling())] == ["x"]
     assert fake.asked.count("/is_sleeping") == 1
@@ -182,7 +182,7 @@ async def test_refusals_by_name(fake, refusal, kind):
 
 async def test_leaving_an_answer_ends_the_request(fake):
     fake.answer = [said("x"), "hang"]
-    async with Client(endpoint(fake), QUICK) as client:
+    async with ModelClient(endpoint(fake), QUICK) as client:
         async for _ in (pieces := client.stream(PROMPT, Sampling())):
             break
         await pieces.aclose()
@@ -190,7 +190,7 @@ async def test_leaving_an_answer_ends_the_request(fake):
 
 
 async def test_models_and_tokens(fake):
-    async with Client(endpoint(fake)) as client:
+    async with ModelClient(endpoint(fake)) as client:
         assert await client.models() == ("tiny", "other")
         assert await client.count_tokens("abc") == 7
         assert await client.count_tokens(PROMPT) == 7
@@ -198,14 +198,14 @@ async def test_models_and_tokens(fake):
 
 async def test_tokens_are_estimated_where_a_server_cannot_count(fake):
     del fake.routes["/tokenize"]
-    async with Client(endpoint(fake)) as client:
+    async with ModelClient(endpoint(fake)) as client:
         assert await client.count_tokens("x" * 298) == 100
 
 
 async def test_many_answers_at_once(fake, keep):
     server = keep(fake)
     fake.answer = [said("x"), 0.1, said("y", finish="stop")]
-    async with Client(endpoint_of(server)) as client:
+    async with ModelClient(endpoint_of(server)) as client:
 
         async def one():
             return "".join([p.text async for p in client.stream(PROMPT, Sampling())])

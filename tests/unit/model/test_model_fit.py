@@ -6,7 +6,7 @@ from kernel_model_server.fit import Card, Wish, choose
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.model.errors import DoesNotFitError
-from kernel_lsp.model.profile import Context, Memory, find_profile
+from kernel_lsp.model.profile import ContextLength, Memory, find_profile
 
 GIB = 2**30
 KEVIN = find_profile("kevin-32b")
@@ -114,6 +114,6 @@ def test_no_gpu_and_too_old_a_gpu_are_said():
 
 def test_a_context_is_never_longer_than_the_model_reaches():
     memory = Memory(weights_gib={"bf16": 1.0, "fp8": 0.5, "4bit": 0.3}, cache_bytes_per_token=1024)
-    choice = choose(memory, Context(wished=9000, least=100, most=4096), [card(140)], judge=None, reserve=0)
+    choice = choose(memory, ContextLength(wished=9000, least=100, most=4096), [card(140)], judge=None, reserve=0)
     assert choice.context == 4096
     assert choice.cache_bytes == 4096 * 8 * 1024

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from kernel_lsp.model import gate
-from kernel_lsp.model.client import Client, Limits, Sampling
+from kernel_lsp.model.client import Limits, ModelClient, Sampling
 from kernel_lsp.model.endpoint import endpoint_of
 from kernel_lsp.model.gate import Quiet
 from kernel_lsp.model.servers import running
@@ -101,7 +101,7 @@ async def test_a_client_wakes_what_a_killed_judge_left_asleep(fake, keep):
         fake.routes["/is_sleeping"] = (200, '{"is_sleeping": false}')
 
     waking = asyncio.create_task(wake())
-    async with Client(endpoint_of(server), Limits(asleep=5.0)) as client:
+    async with ModelClient(endpoint_of(server), Limits(asleep=5.0)) as client:
         assert [p.text async for p in client.stream(PROMPT, Sampling())] == ["x"]
     await waking
 
@@ -126,7 +126,7 @@ async def test_where_nothing_can_be_paused_the_end_of_answers_is_waited_for(fake
     order = []
 
     async def generate(mark):
-        async with Client(endpoint_of(server)) as client:
+        async with ModelClient(endpoint_of(server)) as client:
             async for _ in client.stream(PROMPT, Sampling()):
                 pass
         order.append(mark)

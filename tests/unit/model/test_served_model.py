@@ -18,7 +18,7 @@ from kernel_model_server import launch
 
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.model import errors, gate
-from kernel_lsp.model.client import Client, Limits, Sampling
+from kernel_lsp.model.client import Limits, ModelClient, Sampling
 from kernel_lsp.model.endpoint import endpoint_of, find_endpoint
 from kernel_lsp.model.gate import Quiet
 from kernel_lsp.model.servers import read_server, running
@@ -77,7 +77,7 @@ def server(settings, folder):
 
 async def answer(endpoint, messages=ADD, sampling=GREEDY, limits=Limits()):  # noqa: B008
     reasoning = text = ""
-    async with Client(endpoint, limits) as client:
+    async with ModelClient(endpoint, limits) as client:
         async for piece in client.stream(messages, sampling):
             reasoning, text = reasoning + piece.reasoning, text + piece.text
     return reasoning.strip(), text.strip()
@@ -93,12 +93,12 @@ async def test_adapters_from_the_start(server):
     by_heart = await answer(endpoint_of(server))
     with contextlib.suppress(errors.CutOffError, errors.EndlessReasoningError):
         assert await answer(endpoint_of(server, "other")) != by_heart
-    async with Client(endpoint_of(server)) as client:
+    async with ModelClient(endpoint_of(server)) as client:
         assert await client.models() == ("tiny", "other")
 
 
 async def test_tokens_are_the_models_own(server):
-    async with Client(endpoint_of(server)) as client:
+    async with ModelClient(endpoint_of(server)) as client:
         text, chat = await client.count_tokens(ADD[0]["content"]), await client.count_tokens(ADD)
     assert 1 < text < len(ADD[0]["content"])
     assert chat > text
@@ -131,7 +131,7 @@ async def test_reasoning_that_never_ends(server):
 
 
 async def test_an_answer_that_nobody_waits_for_is_not_written(server):
-    async with Client(endpoint_of(server)) as client:
+    async with ModelClient(endpoint_of(server)) as client:
         pieces = client.stream(SCAN, replace(GREEDY, max_tokens=10000))
         async for _ in pieces:
             break
@@ -146,7 +146,7 @@ async def test_a_timed_block_freezes_an_answer_and_lets_it_go_on(server):
 
     async def generate():
         said = ""
-        async with Client(endpoint_of(server), Limits(silence=3.0)) as client:
+        async with ModelClient(endpoint_of(server), Limits(silence=3.0)) as client:
             with contextlib.suppress(errors.EndlessReasoningError):
                 async for piece in client.stream(SCAN, sampling):
                     times.append(time.monotonic())

@@ -4,7 +4,7 @@ from rich.console import Console
 
 from kernel_lsp.compiler.flow import Loop
 from kernel_lsp.compiler.lines import Place
-from kernel_lsp.compiler.sass import Instruction, MachineCode
+from kernel_lsp.compiler.sass import MachineCode, SassInstruction
 from kernel_lsp.judge.facts import KernelMachineCode
 from kernel_lsp.report.sass import sass_record, sass_view
 
@@ -12,9 +12,9 @@ PATH = Path("/home/me/k.cu")
 TEXT = "line one\n  line two\nline three\n"
 
 
-def instruction(offset: int, opcode: str, line: int | None, live: int, guard: str = "") -> Instruction:
+def instruction(offset: int, opcode: str, line: int | None, live: int, guard: str = "") -> SassInstruction:
     frames = () if line is None else (Place("/usr/include/x.h", 7), Place(str(PATH), line))
-    return Instruction(offset, guard, opcode, "R0, R1", frames, live)
+    return SassInstruction(offset, guard, opcode, "R0, R1", frames, live)
 
 
 CODE = KernelMachineCode(
