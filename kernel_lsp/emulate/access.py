@@ -310,7 +310,7 @@ def load_shared(
     if resident.check:
         shadow = resident.shared_shadow
         if strong:
-            shadow.acquire(lanes)
+            shadow.clocks.acquire(lanes)
         conflict, unwritten = shadow.read(chosen, span, lanes, site.index, strong)
         if conflict is not None:
             resident.reports.shared_race(chosen, conflict, span, lanes, site, "read")
@@ -423,7 +423,7 @@ def cells(
         chosen = part.select(np.broadcast_to(sound, part.shape))
         if resident.check:
             shadow = resident.shared_shadow
-            shadow.acquire(part)
+            shadow.clocks.acquire(part)
             conflict = shadow.write(chosen, size, part, site.index, True)
             if conflict is not None:
                 resident.reports.shared_race(chosen, conflict, size, part, site, "atomic")
@@ -444,7 +444,7 @@ def cells(
             _check_cells(resident, each, at, where, size, part, site)
             blocks = resident.blocks_of(part, at.shape)
             resident.global_shadow.look(np.unique(blocks))
-            resident.shared_shadow.acquire(part)
+            resident.shared_shadow.clocks.acquire(part)
             grains, shape = _grains(where, size, resident.global_shadow.grain, at.shape)
             conflict = resident.global_shadow.atomic(each, grains, blocks, shape, site.index)
             if conflict is not None:

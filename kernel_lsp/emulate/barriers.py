@@ -91,7 +91,7 @@ class Barriers:
         through = arrived & complete[:, None]
         self._judge(number, waiting, masks, through, complete)
         if resident.check:
-            resident.shared_shadow.barrier(through)
+            resident.shared_shadow.clocks.barrier(through)
         reduced = _reduced(waiting, masks, through) if waiting[0].store is not None else None
         going: Successors = []
         left: list[_Waiting] = []
@@ -212,7 +212,7 @@ def _bind_barrier(
         everyone = count in (None, -(-resident.extent[1] // WARP) * WARP) and resident.are_all(lanes)
         if everyone and not operation and not arrives_only:
             if resident.check:
-                resident.shared_shadow.whole_barrier(lanes)
+                resident.shared_shadow.clocks.whole_barrier(lanes)
             return None
         values = predicate(resident, activation, lanes) if predicate else None
         waiting = _Waiting(activation, following, lanes, site, arrives_only, values, store, operation)
@@ -231,6 +231,6 @@ def _bind_fence(scope: str) -> Step:
 
 def release(resident: Resident, lanes: Lanes, within_block: bool) -> None:
     """Make the memory accesses of these threads visible to others."""
-    resident.shared_shadow.release(lanes)
+    resident.shared_shadow.clocks.release(lanes)
     if not within_block:
         resident.global_shadow.fence(np.unique(resident.geometry.numbers[lanes.row_ids]))

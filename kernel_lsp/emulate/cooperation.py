@@ -107,7 +107,7 @@ def bind_warp(decoder: Decoder, instruction: Instruction, site: Site) -> Step | 
                 if faults.any() and resident.check:
                     _report(resident, every, faults, lanes, site, instruction.opcode)
             if resident.check:
-                resident.shared_shadow.warp_sync(lanes)
+                resident.shared_shadow.clocks.warp_sync(lanes)
         results = operation.run(active, *flat)
         for store, value in zip(stores, results, strict=False):
             store(activation, warps.scatter(value), lanes)
@@ -175,7 +175,7 @@ def _bind_product(decoder: Decoder, instruction: Instruction, operation: MatrixO
         for store, value in zip(stores, results, strict=True):
             store(activation, warps.scatter(value), lanes)
         if resident.check:
-            resident.shared_shadow.warp_sync(lanes)
+            resident.shared_shadow.clocks.warp_sync(lanes)
 
     return product
 
@@ -223,13 +223,13 @@ def _bind_access(decoder: Decoder, instruction: Instruction, site: Site, bound: 
         for store, value in zip(stores, results, strict=True):
             store(activation, warps.scatter(value), lanes)
         if resident.check:
-            resident.shared_shadow.warp_sync(lanes)
+            resident.shared_shadow.clocks.warp_sync(lanes)
 
     def save(resident: Resident, activation: Activation, lanes: Lanes) -> None:
         warps, addresses, writing = parts(resident, activation, lanes)
         values = [warps.gather(fetch(resident, activation, warps.around)) for fetch in fetches]
         if resident.check:
-            resident.shared_shadow.warp_sync(lanes)
+            resident.shared_shadow.clocks.warp_sync(lanes)
         if writing is None:
             return
         data = np.ascontiguousarray(bound.data(*values)).view(kind).reshape(warps.size, bound.count, words)
