@@ -175,8 +175,8 @@ def bind_barriers(decoder: Decoder, instruction: Instruction, site: Site) -> Ste
     """Bind barriers of a block and memory fences."""
     parts = instruction.parts
     if parts[0] in ("membar", "fence"):
-        if "proxy" in parts or "mbarrier_init" in parts:  # orders accesses that are not emulated
-            return lambda _r, _a, _l: None
+        if "proxy" in parts:
+            return _bind_proxy_fence(parts)
         return _bind_fence(parts[-1])
     if parts[0] not in ("bar", "barrier") or "warp" in parts or "cluster" in parts:
         return None
@@ -225,6 +225,17 @@ def _bind_fence(scope: str) -> Step:
     def fence(resident: Resident, _: Activation, lanes: Lanes) -> None:
         if resident.check:
             release(resident, lanes, scope == "cta")
+
+    return fence
+
+
+def _bind_proxy_fence(parts: tuple[str, ...]) -> Step:
+    """Bind `fence.proxy`: that of the async proxy makes what threads did visible to bulk copies and tensor cores."""
+    concerned = parts[2].partition("::")[0] == "async"
+
+    def fence(resident: Resident, _: Activation, lanes: Lanes) -> None:
+        if resident.check and concerned:
+            resident.shared_shadow.clocks.proxy_fence(lanes)
 
     return fence
 

@@ -53,9 +53,12 @@ class Clocks:
 
     def pairs(self, lanes: Lanes) -> Pairs:
         """Return rows and warps with a thread among `lanes`; each block has its row from now on."""
+        return self.pairs_at(*divmod(lanes.lane_ids.ravel(), lanes.extent[1]))
+
+    def pairs_at(self, rows: Array, columns: Array) -> Pairs:
+        """Return rows and warps of threads, (threads,) each; each block has its row from now on."""
         self.expand()
-        ids = lanes.lane_ids.ravel()
-        return divmod(np.unique(ids // lanes.extent[1] * self.warps + ids % lanes.extent[1] // WARP), self.warps)
+        return divmod(np.unique(rows * self.warps + columns // WARP), self.warps)
 
     def whole_barrier(self, lanes: Lanes) -> None:
         """Record a barrier among all living threads of some blocks."""
@@ -97,8 +100,9 @@ class Clocks:
     def give(self, held: Array, pairs: Pairs) -> Array:
         """Return `held`, as `nothing` returns, joined with what these warps know and did; their clocks advance."""
         rows, warps = pairs
-        held = self._fitted(held)
-        np.maximum.at(held, (slice(None), rows), self.known[:, rows, warps])
+        held = self.fitted(held)
+        for view, known in zip(held, self.known, strict=True):
+            np.maximum.at(view, rows, known[rows, warps])
         np.maximum.at(held[0], (rows, warps), self.now[rows, warps])
         self._advance(pairs)
         return held
@@ -106,7 +110,7 @@ class Clocks:
     def take(self, held: Array, pairs: Pairs) -> None:
         """Let these warps know what somebody gave to `held`."""
         rows, warps = pairs
-        self.known[:, rows, warps] = np.maximum(self.known[:, rows, warps], self._fitted(held)[:, rows])
+        self.known[:, rows, warps] = np.maximum(self.known[:, rows, warps], self.fitted(held)[:, rows])
 
     def _advance(self, pairs: Pairs) -> None:
         rows, warps = pairs
@@ -114,7 +118,7 @@ class Clocks:
         self.known[0, rows, warps, warps] = np.maximum(own, self.now[rows, warps] - 1)
         self.now[rows, warps] += 1
 
-    def _fitted(self, held: Array) -> Array:
+    def fitted(self, held: Array) -> Array:
         """Return `held` with all views and columns that there are by now."""
         missing = [(0, new - old) for new, old in zip(self.known.shape[::3], held.shape[::2], strict=True)]
         return np.pad(held, (missing[0], (0, 0), missing[1])) if any(map(any, missing)) else held

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kernel_lsp.emulate import access, matrix, warp
+from kernel_lsp.emulate import matrix, spaces, warp
 from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.decode import Decoder, Step, Successors
 from kernel_lsp.emulate.findings import FindingKind
@@ -214,7 +214,7 @@ def _bind_access(decoder: Decoder, instruction: Instruction, site: Site, bound: 
         if reading is not None:
             for number in range(bound.count):
                 at = column(warps, addresses[:, number], reading)
-                values = access.load(resident, bound.space, at, kind, words, reading, site)
+                values = spaces.load(resident, bound.space, at, kind, words, reading, site)
                 for word, value in enumerate(values):
                     whole = data[:, number, word].reshape(lanes.shape[0], -1)
                     whole[:, reading.columns] = value
@@ -236,6 +236,6 @@ def _bind_access(decoder: Decoder, instruction: Instruction, site: Site, bound: 
         for number in range(bound.count):
             at = column(warps, addresses[:, number], writing)
             each = [column(warps, data[:, number, word], writing) for word in range(words)]
-            access.store(resident, bound.space, at, each, writing, site)
+            spaces.store(resident, bound.space, at, each, writing, site)
 
     return save if bound.store else load

@@ -1,7 +1,8 @@
 """Detects races: keeps the last accesses to each byte, and whether they are ordered with the present one.
 
-Worker-only: imports numpy. Shared memory is followed by thread, with the clocks of warps (`clocks`). Global memory is followed by block: what two blocks do is
-unordered unless one has fenced after it and the other has looked at an atomic or volatile value since.
+Worker-only: imports numpy. Shared memory is followed by thread, with the clocks of warps (`clocks`). Global memory is
+followed by block: what two blocks do is unordered unless one has fenced after it and the other has looked at an atomic
+or volatile value since.
 """
 
 from __future__ import annotations
@@ -134,6 +135,12 @@ class SharedShadow:
         rows, cells, columns, clock = self._place(addresses, size, lanes)
         stamp = np.broadcast_to(clock << _THREADS | columns + 1, cells.shape)
         self._writer[np.broadcast_to(rows, cells.shape), cells] = stamp
+
+    def arrive_unseen(self, rows: Array, addresses: Array, size: int) -> None:
+        """Record writes from another block, (writes,) each, as ordered with all that follows."""
+        self._expand()
+        cells = (addresses // self.grain)[:, None] + np.arange(max(1, size // self.grain))
+        self._writer[rows[:, None], cells] = 1
 
     def _conflict(self, beside: Array, stamps: Array, rows: Array, cells: Array, before: str) -> Conflict | None:
         if not beside.any():

@@ -167,6 +167,20 @@ class Reports:
         """Report accesses beyond the block's shared memory."""
         self._outside_own(addresses, bad, size, lanes, site, access, "shared", self._geometry.shared_bytes)
 
+    def ended_block(
+        self, bad: Array, rows: Array, addresses: Array, size: int, lanes: Lanes, site: Site, access: str
+    ) -> None:
+        """Report accesses of the shared memory of a block of the cluster that has ended; `bad` as selected, flat."""
+        position = int(bad.argmax())
+        row, column = divmod(int(lanes.lane_ids.reshape(-1)[position]), lanes.extent[1])
+        him, address = _tuple(self._geometry.block(int(rows[position]))), int(addresses[position])
+        message = (
+            f"{{who}} {_VERBS[access]} {size} bytes at byte {address:,} of the shared memory of block {him}, "
+            "which has ended"
+        )
+        values: dict[str, Any] = {"space": "shared", "access": access, "address": address, "size": size}
+        self.say(FindingKind.OUT_OF_BOUNDS, site, message, row, column, count=int(np.count_nonzero(bad)), **values)
+
     def outside_local(self, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
         """Report accesses beyond the thread's local memory."""
         self._outside_own(addresses, bad, size, lanes, site, access, "local", None)

@@ -25,7 +25,10 @@ from kernel_lsp.emulate.taint import Origin
 
 if TYPE_CHECKING:
     from kernel_lsp.emulate.barriers import Barriers
+    from kernel_lsp.emulate.clusters import ClusterBarriers
     from kernel_lsp.emulate.copies import Copies
+    from kernel_lsp.emulate.phases import PhaseBarriers
+    from kernel_lsp.emulate.waits import PhaseWaits
 
 Array: TypeAlias = NDArray[Any]
 
@@ -97,7 +100,10 @@ class Resident:
         # Unwritten bytes met by the load just executed: unknown bits of its results, their lanes, their origin.
         self.missing: list[tuple[list[Array], Lanes, Origin]] = []
         self.barriers: Barriers
+        self.cluster_barriers: ClusterBarriers
         self.copies: Copies
+        self.phases: PhaseBarriers
+        self.phase_waits: PhaseWaits
 
     def special(self, name: str) -> Array:
         """Return a special register, for all threads."""
