@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from kernel_lsp.emulate import taint
 from kernel_lsp.emulate.barriers import Barriers
+from kernel_lsp.emulate.bulk import BulkGroups
 from kernel_lsp.emulate.clusters import ClusterBarriers
 from kernel_lsp.emulate.copies import Copies
 from kernel_lsp.emulate.counters import Site
@@ -64,7 +65,7 @@ class Blocks:
     def __init__(self, resident: Resident, entry: Decoded, spinning: dict[str, list[int]]) -> None:
         self.resident = resident
         resident.barriers, resident.copies = Barriers(resident), Copies(resident)
-        resident.cluster_barriers = ClusterBarriers(resident)
+        resident.cluster_barriers, resident.bulk_groups = ClusterBarriers(resident), BulkGroups(resident)
         resident.phases, resident.phase_waits = PhaseBarriers(resident), PhaseWaits(resident)
         self._waiters = (resident.barriers, resident.cluster_barriers, resident.phase_waits)
         resident.local.reserve(entry.local_bytes)
@@ -102,7 +103,6 @@ class Blocks:
                 self._go_on(resident.phase_waits.release(), None)
             if not ready:
                 if not self._wake():
-                    resident.phases.finish()
                     return True
                 continue
             key = next(iter(ready)) if len(ready) == 1 else min(ready, key=self._order)
@@ -119,10 +119,15 @@ class Blocks:
             self._go_on(waiter.release(), None)
         if not self._ready:
             self._go_on(self.resident.phase_waits.time_out(), None)
-        if not self._ready:
+        if self._ready:
+            return True
+        if any(self._waiters):
             for waiter in reversed(self._waiters):  # the reports of mbarriers name who waits for whom
                 waiter.give_up()
-        return bool(self._ready)
+        elif self.resident.check:
+            self.resident.phases.finish()
+            self.resident.bulk_groups.finish()
+        return False
 
     def _order(self, key: tuple[int, ...]) -> tuple[bool, int, tuple[int, ...]]:
         group = self._ready[key]

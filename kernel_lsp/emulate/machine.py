@@ -17,6 +17,7 @@ from kernel_lsp.device.architectures import BLOCK_THREADS
 from kernel_lsp.device.device import DEFAULT_ARCH, Device, device_named
 from kernel_lsp.emulate.atomic import bind_atomics
 from kernel_lsp.emulate.barriers import bind_barriers
+from kernel_lsp.emulate.bulk import bind_bulk
 from kernel_lsp.emulate.clusters import bind_clusters
 from kernel_lsp.emulate.control import bind_control
 from kernel_lsp.emulate.cooperation import bind_matrix, bind_warp
@@ -35,6 +36,7 @@ from kernel_lsp.emulate.reports import Reports
 from kernel_lsp.emulate.resident import Changes, Launch, Resident
 from kernel_lsp.emulate.sampling import steered_by_data
 from kernel_lsp.emulate.special import Geometry, Triple
+from kernel_lsp.emulate.tiles import bind_tiles
 from kernel_lsp.emulate.transfers import bind_transfers, space_of
 from kernel_lsp.errors import KernelLspError
 
@@ -46,6 +48,8 @@ BINDERS: tuple[Binder, ...] = (
     bind_barriers,
     bind_clusters,
     bind_mbarriers,
+    bind_bulk,
+    bind_tiles,
     bind_copies,
     bind_warp,
     bind_matrix,
@@ -306,7 +310,8 @@ def _layout(program: Program, functions: list[Function], dynamic_bytes: int) -> 
             places[variable.name] = -(-size // variable.align) * variable.align
             size = places[variable.name] + variable.size
     dynamic = [v for v in variables if not v.size]
-    start = -(-size // 16) * 16 if dynamic or dynamic_bytes else size
+    align = max(16, *(v.align for v in dynamic)) if dynamic else 16
+    start = -(-size // align) * align if dynamic or dynamic_bytes else size
     places |= {v.name: start for v in dynamic}
     return places, start + dynamic_bytes
 
@@ -320,6 +325,9 @@ def _grains(functions: list[Function]) -> tuple[int, int]:
             if parts[0] == "mbarrier":
                 shared = min(shared, 8)
             if parts[0] not in ("ld", "st", "atom", "red", "cp", "ldu", "wmma"):
+                continue
+            if parts[:3] == ("cp", "async", "bulk"):
+                global_ = min(global_, 2 if "tensor" in parts else 8)
                 continue
             if parts[0] == "cp":
                 shared, global_ = min(shared, 4), min(global_, 1 if len(instruction.operands) > 3 else 4)

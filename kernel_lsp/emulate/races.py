@@ -7,7 +7,7 @@ or volatile value since.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,7 +26,13 @@ _PENDING = np.int64(1) << 62  # the clock of a copy that is still under way
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two unordered accesses: `position` in the present access, the earlier one's site, and its thread."""
+    """Two unordered accesses: `position` in the present access, the earlier one's site, and its thread.
+
+    Attributes:
+        pending: the earlier one is a `cp.async` that has not been waited for.
+        agent: the earlier one is by a bulk copy or `wgmma`, and `thread` tells nothing.
+        unfenced: they are ordered, but without the proxy fence that they need.
+    """
 
     position: int
     before: str
@@ -34,6 +40,23 @@ class Conflict:
     thread: int
     count: int
     pending: bool = False
+    agent: bool = False
+    unfenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """Threads that tell an agent to access shared memory, (threads,) each.
+
+    Attributes:
+        rows: the block whose memory it is.
+        columns: the thread.
+        own: whether all of these blocks are the threads' own; otherwise only later accesses are looked at.
+    """
+
+    rows: Array
+    columns: Array
+    own: bool
 
 
 class SharedShadow:
@@ -136,6 +159,72 @@ class SharedShadow:
         stamp = np.broadcast_to(clock << _THREADS | columns + 1, cells.shape)
         self._writer[np.broadcast_to(rows, cells.shape), cells] = stamp
 
+    def by_agent(
+        self, issue: Issue, addresses: Array, size: int, agent: int, clock: Array, site: int, writes: bool
+    ) -> Conflict | None:
+        """Record that an agent reads or writes `size` bytes at each of the addresses (threads, accesses) from now on.
+
+        Args:
+            issue: who tells it to, and in which block's memory.
+            addresses: in shared memory.
+            size: bytes of each access.
+            agent: its column in the clocks.
+            clock: the time (threads,) of the agent until which the access may last.
+            site: the instruction.
+            writes: whether it writes.
+
+        Returns:
+            The first race, whose `position` is that in `addresses`, flat.
+        """
+        self._expand()
+        rows = issue.rows[:, None, None]
+        cells = (addresses // self.grain)[..., None] + np.arange(max(1, size // self.grain))
+        conflict = None
+        if issue.own:
+            stamps = self._writer[rows, cells]
+            conflict = self._before_agent(stamps, rows, cells, issue, agent, "write")
+            for readers in self._readers if writes else ():
+                if conflict is None:
+                    conflict = self._before_agent(readers[rows, cells], rows, cells, issue, agent, "read")
+        stamp = np.broadcast_to(clock[:, None, None] << _THREADS | agent * WARP + 1, cells.shape)
+        where = np.broadcast_to(rows, cells.shape), cells
+        if writes:
+            self._writer[where] = stamp
+            self._writer_site[where] = site
+        else:
+            self._readers[0][where] = stamp
+            self._reader_site[where] = site
+        return conflict
+
+    def _before_agent(
+        self, stamps: Array, rows: Array, cells: Array, issue: Issue, agent: int, before: str
+    ) -> Conflict | None:
+        """Return an earlier access that the issuing warp does not know of, or that no proxy fence stands behind."""
+        threads = (stamps & (_STRONG - 1)) - 1
+        foreign = (stamps != 0) & (threads != agent * WARP)
+        if not foreign.any():
+            return None
+        columns = issue.columns[:, None, None]
+        column, clock = np.maximum(threads, 0) >> 5, stamps >> _THREADS
+        known = self.clocks.known[:, rows, columns >> 5, column]
+        unordered = foreign & (clock > known[0]) & (threads != columns)
+        conflict = self._conflict(unordered, stamps, rows, cells, before)
+        if conflict is not None or before == "read":
+            return conflict
+        unfenced = foreign & (clock > known[1]) & (threads < self.clocks.warps * WARP)
+        conflict = self._conflict(unfenced, stamps, rows, cells, before)
+        return conflict and replace(conflict, unfenced=True)
+
+    def forget(self, rows: Array, addresses: Array, size: int) -> None:
+        """Record that nobody has written `size` bytes at these places, (places,) each."""
+        self._writer[rows[:, None], (addresses // self.grain)[:, None] + np.arange(max(1, size // self.grain))] = 0
+
+    def untouched(self, rows: Array, addresses: Array, size: int) -> Array:
+        """Return, for addresses (threads, accesses), where nothing has written some of the `size` bytes."""
+        self._expand()
+        cells = (addresses // self.grain)[..., None] + np.arange(max(1, size // self.grain))
+        return np.asarray((self._writer[rows[:, None, None], cells] == 0).any(axis=-1))
+
     def arrive_unseen(self, rows: Array, addresses: Array, size: int) -> None:
         """Record writes from another block, (writes,) each, as ordered with all that follows."""
         self._expand()
@@ -149,13 +238,15 @@ class SharedShadow:
         row, cell = (int(np.broadcast_to(x, beside.shape).ravel()[position]) for x in (rows, cells))
         sites = self._writer_site if before == "write" else self._reader_site
         stamp = int(stamps.ravel()[position])
+        thread = (stamp & (_STRONG - 1)) - 1
         return Conflict(
             position // beside.shape[-1],
             before,
             int(sites[row, cell]),
-            (stamp & (_STRONG - 1)) - 1,
+            thread,
             int(np.count_nonzero(beside)),
             stamp >= int(_PENDING),
+            thread >= self.clocks.warps * WARP,
         )
 
 

@@ -25,6 +25,7 @@ from kernel_lsp.emulate.taint import Origin
 
 if TYPE_CHECKING:
     from kernel_lsp.emulate.barriers import Barriers
+    from kernel_lsp.emulate.bulk import BulkGroups
     from kernel_lsp.emulate.clusters import ClusterBarriers
     from kernel_lsp.emulate.copies import Copies
     from kernel_lsp.emulate.phases import PhaseBarriers
@@ -100,6 +101,7 @@ class Resident:
         # Unwritten bytes met by the load just executed: unknown bits of its results, their lanes, their origin.
         self.missing: list[tuple[list[Array], Lanes, Origin]] = []
         self.barriers: Barriers
+        self.bulk_groups: BulkGroups
         self.cluster_barriers: ClusterBarriers
         self.copies: Copies
         self.phases: PhaseBarriers

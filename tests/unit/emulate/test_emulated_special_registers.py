@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from emulator_kit import compiled, launch
 
-
 WARP_SIZE = """
 extern "C" __global__ void k(int* y) {
     y[threadIdx.x] = threadIdx.x / warpSize * 100 + warpSize;
