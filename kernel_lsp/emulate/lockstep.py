@@ -96,6 +96,12 @@ class Blocks:
 
     def advance(self, budget: int) -> bool:
         """Execute up to `budget` instructions, or until all threads are stuck; return True if all have ended."""
+        over = self._advance(budget)
+        if over:
+            self.resident.settle()
+        return over
+
+    def _advance(self, budget: int) -> bool:
         resident, ready = self.resident, self._ready
         stop = resident.steps + budget
         while resident.steps < stop:
@@ -225,6 +231,7 @@ class Blocks:
         for group in groups[:1]:
             site = _line_of(group.activation.function, group.position)
             self.resident.reports.about_lanes(FindingKind.RUNAWAY, site, f"{{who}} {sites}", group.lanes)
+        self.resident.settle()
         self._ready.clear()
 
 

@@ -182,10 +182,10 @@ class SharedShadow:
         conflict = None
         if issue.own:
             stamps = self._writer[rows, cells]
-            conflict = self._before_agent(stamps, rows, cells, issue, agent, "write")
+            conflict = self._before_agent(stamps, rows, cells, issue, "write")
             for readers in self._readers if writes else ():
                 if conflict is None:
-                    conflict = self._before_agent(readers[rows, cells], rows, cells, issue, agent, "read")
+                    conflict = self._before_agent(readers[rows, cells], rows, cells, issue, "read")
         stamp = np.broadcast_to(clock[:, None, None] << _THREADS | agent * WARP + 1, cells.shape)
         where = np.broadcast_to(rows, cells.shape), cells
         if writes:
@@ -196,22 +196,20 @@ class SharedShadow:
             self._reader_site[where] = site
         return conflict
 
-    def _before_agent(
-        self, stamps: Array, rows: Array, cells: Array, issue: Issue, agent: int, before: str
-    ) -> Conflict | None:
+    def _before_agent(self, stamps: Array, rows: Array, cells: Array, issue: Issue, before: str) -> Conflict | None:
         """Return an earlier access that the issuing warp does not know of, or that no proxy fence stands behind."""
         threads = (stamps & (_STRONG - 1)) - 1
-        foreign = (stamps != 0) & (threads != agent * WARP)
-        if not foreign.any():
+        earlier = stamps != 0
+        if not earlier.any():
             return None
         columns = issue.columns[:, None, None]
         column, clock = np.maximum(threads, 0) >> 5, stamps >> _THREADS
         known = self.clocks.known[:, rows, columns >> 5, column]
-        unordered = foreign & (clock > known[0]) & (threads != columns)
+        unordered = earlier & (clock > known[0]) & (threads != columns)
         conflict = self._conflict(unordered, stamps, rows, cells, before)
         if conflict is not None or before == "read":
             return conflict
-        unfenced = foreign & (clock > known[1]) & (threads < self.clocks.warps * WARP)
+        unfenced = earlier & (clock > known[1]) & (threads < self.clocks.warps * WARP)
         conflict = self._conflict(unfenced, stamps, rows, cells, before)
         return conflict and replace(conflict, unfenced=True)
 
@@ -224,6 +222,13 @@ class SharedShadow:
         self._expand()
         cells = (addresses // self.grain)[..., None] + np.arange(max(1, size // self.grain))
         return np.asarray((self._writer[rows[:, None, None], cells] == 0).any(axis=-1))
+
+    def copied_since(self, row: int, address: int) -> int | None:
+        """Return the copy or other agent's instruction that wrote a place last; None if it was none."""
+        row = row if len(self._writer) > 1 else 0
+        stamp = int(self._writer[row, address // self.grain])
+        agent = (stamp & (_STRONG - 1)) > self.clocks.warps * WARP
+        return int(self._writer_site[row, address // self.grain]) if agent else None
 
     def arrive_unseen(self, rows: Array, addresses: Array, size: int) -> None:
         """Record writes from another block, (writes,) each, as ordered with all that follows."""

@@ -36,6 +36,17 @@ def beside_agent(
     reports.say(kind, site, message, *thread, other=other, count=conflict.count, **values)
 
 
+def before_copy(
+    reports: Reports, address: int, copy: int, size: int, site: Site, thread: tuple[int, int], count: int
+) -> None:
+    """Report a read of shared memory to which a copy, the instruction of this index, came only afterwards."""
+    other = reports.sites[copy].location
+    at = f" at line {other.own.line}" if other else ""
+    message = f"{{who}} reads byte {address:,} of shared memory, which the copy{at} writes only later"
+    values: dict[str, Any] = {"space": "shared", "access": "read", "address": address, "size": size}
+    reports.say(FindingKind.UNAWAITED_COPY, site, message, *thread, other=other, count=count, **values)
+
+
 def agent_race(
     reports: Reports, addresses: Array, conflict: Conflict, site: Site, rows: Array, columns: Array, writes: bool
 ) -> None:

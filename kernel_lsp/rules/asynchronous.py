@@ -24,11 +24,11 @@ UNAWAITED_COPY = _rule(
     60,
     "unawaited-copy",
     "A stage is used before the phase of its barrier is complete.",
-    what="An access of shared memory that a bulk copy still writes: the thread has not waited for the mbarrier that the "
-    "copy signals, has waited for another phase of it, or has learned of the wait from nobody.",
+    what="An access of shared memory that a bulk copy still writes: the thread has not waited for the mbarrier that "
+    "the copy signals, has waited for another phase of it, or has learned of the wait from nobody.",
     why="The copy arrives when it likes. The kernel reads what the last round left, most often on the first launches "
     "after a change of clocks, sizes or neighbours.",
-    before="wait(&full[stage], parity ^ 1);  // of the phase before: returns at once\nfloat v = tile[stage][threadIdx.x];",
+    before="wait(&full[stage], parity ^ 1);  // the phase before: returns at once\nfloat v = tile[stage][threadIdx.x];",
     after="wait(&full[stage], parity);\nfloat v = tile[stage][threadIdx.x];",
     cure="Wait for the barrier of this stage with the parity of this round, 0 in the first one; flip it each time that "
     "the ring begins anew.",
@@ -38,8 +38,8 @@ OVERWRITTEN_STAGE = _rule(
     61,
     "overwritten-stage",
     "A stage is overwritten while it may still be read.",
-    what="A bulk copy, or a store, into shared memory that other threads may still read, or that a bulk store or `wgmma` "
-    "under way still reads: no wait, barrier or arrival orders the two.",
+    what="A bulk copy, or a store, into shared memory that other threads may still read, or that a bulk store or "
+    "`wgmma` under way still reads: no wait, barrier or arrival orders the two.",
     why="The reader gets part of the next tile. It takes a slow reader and a fast copy to see it, so it passes tests.",
     before="load_tile(tile[stage], &full[stage]);  // the consumers may still read it",
     after="wait(&empty[stage], parity ^ 1);\nload_tile(tile[stage], &full[stage]);",
@@ -84,8 +84,8 @@ MISUSED_MBARRIER = _rule(
     why="Such a use is undefined: the barrier counts something else from then on, and hangs or opens at any time.",
     before="init(&full, 1);\narrive_expect_tx(&full, bytes);  // by each of 128 threads",
     after="init(&full, 1);\nif (threadIdx.x == 0) arrive_expect_tx(&full, bytes);",
-    cure="Make the count of `init` the number of arrivals in one phase, and let one thread initialise, before a barrier "
-    "of the block.",
+    cure="Make the count of `init` the number of arrivals in one phase, and let one thread initialise, before a "
+    "barrier of the block.",
 )
 
 RULES = (UNAWAITED_COPY, OVERWRITTEN_STAGE, TRANSACTION_BYTES, MISSING_PROXY_FENCE, MISUSED_MBARRIER)
