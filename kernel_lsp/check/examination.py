@@ -24,7 +24,7 @@ from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Check, CheckStatus, KernelResources, Outcome
-from kernel_lsp.rules import compiling, memory
+from kernel_lsp.rules import asynchronous, compiling, memory
 from kernel_lsp.rules import correctness as right
 from kernel_lsp.rules.rule import Needs, Rule
 from kernel_lsp.runner.emulated import EmulatedFinding
@@ -45,6 +45,11 @@ _EMULATED = {
     "deadlock": memory.DEADLOCK,
     "runaway-loop": memory.RUNAWAY,
     "trap": right.RUN_FAILED,
+    "unawaited-copy": asynchronous.UNAWAITED_COPY,
+    "overwritten-stage": asynchronous.OVERWRITTEN_STAGE,
+    "transaction-bytes": asynchronous.TRANSACTION_BYTES,
+    "missing-proxy-fence": asynchronous.MISSING_PROXY_FENCE,
+    "misused-mbarrier": asynchronous.MISUSED_MBARRIER,
 }
 """Rule for each kind of emulator finding; uninitialised reads have one for each memory space."""
 

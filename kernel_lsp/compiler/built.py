@@ -10,7 +10,7 @@ from kernel_lsp.compiler.binary import Binary, Build, Diagnostic, Severity
 from kernel_lsp.compiler.cubin import code_digest
 from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.compiler.plan import Plan
-from kernel_lsp.compiler.target import needs_gpu
+from kernel_lsp.compiler.target import is_modern
 from kernel_lsp.compiler.together import apart, launches_of, together
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.host_launches import find_host_launches
@@ -58,9 +58,9 @@ class Built:
         return next(filter(None, targets), "")
 
     @property
-    def needs_gpu(self) -> bool:
-        """Return True if the code has instructions that the emulator does not know, so that only a GPU can run it."""
-        return any(needs_gpu(image.ptx) for image in self.images)
+    def is_modern(self) -> bool:
+        """Return True if the code has instructions that came with Hopper or later: see `target.is_modern`."""
+        return any(is_modern(image.ptx) for image in self.images)
 
     @property
     def ok(self) -> bool:

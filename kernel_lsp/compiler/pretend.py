@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from kernel_lsp.compiler.operations import Operations
+from kernel_lsp.compiler.pretend_driver import pretend_driver
 from kernel_lsp.compiler.pretend_streams import streams, written
 from kernel_lsp.device.architectures import BLOCK_THREADS, REGISTERS, STATIC_SHARED_BYTES, WARP
 from kernel_lsp.device.device import Device
@@ -50,6 +51,7 @@ def pretend_gpu(device: Device, *, values: bool = False) -> Generator[None]:
         patched.enter_context(mock.patch.object(torch.backends.cudnn, "is_acceptable", return_value=False))
         patched.enter_context(mock.patch.object(torch, "Generator", _Generator))
         patched.enter_context(mock.patch.object(torch.Tensor, "record_stream", _nothing()))
+        patched.enter_context(pretend_driver())
         patched.enter_context(_OnTheCpu(values))
         yield
 

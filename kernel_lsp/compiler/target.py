@@ -16,7 +16,9 @@ _ASKS = re.compile(
 )
 """Such instructions, and macros by which code tests whether it may use them."""
 _REFUSED = re.compile(r"^ptxas .*\berror\b.*(?:not supported on \.target|requires \.target)", re.MULTILINE)
-_ON_A_GPU = re.compile(r"\b(?:wgmma|setmaxnreg|tcgen05|cp\.async\.bulk|cp\.reduce\.async\.bulk)\.")
+_OF_HOPPER = re.compile(
+    r"\b(?:wgmma|setmaxnreg|tcgen05|cp\.async\.bulk|cp\.reduce\.async\.bulk|barrier\.cluster|mapa|mbarrier\.try_wait)\."
+)
 _FIRST = 90  # architectures before it have one target
 
 
@@ -62,12 +64,12 @@ def wider_target(target: str, log: str) -> str | None:
     return target + "a" if _may_be_specific(target) and _REFUSED.search(log) else None
 
 
-def needs_gpu(ptx: str | None) -> bool:
-    """Return True if code has instructions that the emulator does not know, so that only a GPU can run it.
+def is_modern(ptx: str | None) -> bool:
+    """Return True if code has instructions that came with Hopper (sm_90) or later, so that it says what it needs.
 
     For an older architecture the same text may compile to something else, or to nothing if it tests `__CUDA_ARCH__`.
     """
-    return ptx is not None and _ON_A_GPU.search(ptx) is not None
+    return ptx is not None and _OF_HOPPER.search(ptx) is not None
 
 
 def _asks(text: str) -> bool:

@@ -1,5 +1,6 @@
 """Packs a launch for the hardware: grid and block, and arguments as the bytes that a kernel reads."""
 
+import ctypes
 import math
 import re
 import struct
@@ -13,6 +14,7 @@ _FLOATS = {2: "<e", 4: "<f", 8: "<d"}
 _FLOATING = re.compile(r"float|double|half")
 _INTEGRAL = re.compile(r"int|long|short|char|bool|size_t|unsigned|\*")
 _UNSIGNED = re.compile(r"\bu|\bsize_t|bool|\*")
+_TENSOR_MAP_BYTES = 128
 _VECTOR = re.compile(r"(char|short|int|long|float|double|half|bfloat16)[234]\b(?!.*\*)")
 
 
@@ -55,7 +57,7 @@ def pack_argument(value: Any, size: int, declared: str, what: str) -> bytes:
 
     A tensor is passed as its address. A Python number takes the parameter's size; the declared type decides between
     signed, unsigned and floating point, and where a template hides it, the Python type does. For a pointer, a number is
-    an address. A numpy scalar passes its own bytes.
+    an address. A numpy scalar passes its own bytes, and so does a `CUtensorMap` of CUDA's Python bindings.
 
     Raises:
         WorkloadError: the value cannot be what the kernel reads.
@@ -64,6 +66,10 @@ def pack_argument(value: Any, size: int, declared: str, what: str) -> bytes:
         return _sized(struct.pack("<Q", value.data_ptr()), size, what, "a tensor")
     if hasattr(value, "tobytes") and hasattr(value, "dtype"):
         return _sized(value.tobytes(), size, what, f"a {value.dtype} scalar")
+    if hasattr(value, "getPtr"):
+        if size != _TENSOR_MAP_BYTES:
+            raise WorkloadError(f"{what} is a {type(value).__name__}, but the kernel reads {size} bytes there")
+        return ctypes.string_at(int(value.getPtr()), size)
     if not isinstance(value, (bool, int, float)):
         raise WorkloadError(f"{what} is a {type(value).__name__}; pass a tensor, a number or a numpy scalar")
     if _VECTOR.search(declared):

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernel_lsp.emulate.counters import Site
-from kernel_lsp.emulate.errors import NeedsGpu, Unfinished
+from kernel_lsp.emulate.errors import Unfinished
 from kernel_lsp.emulate.lanes import Lanes
-from kernel_lsp.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES, Buffer, Unwritten, raw_type
+from kernel_lsp.emulate.memory import Buffer, Unwritten, raw_type
 
 if TYPE_CHECKING:
     from kernel_lsp.emulate.resident import Resident
@@ -22,31 +22,6 @@ if TYPE_CHECKING:
 Array: TypeAlias = NDArray[Any]
 
 _ONES: dict[int, Any] = {size: np.dtype(f"<u{size}").type(256**size - 1) for size in (1, 2, 4, 8)}
-
-
-def spaces(addresses: Array, lanes: Lanes) -> list[tuple[str, Lanes]]:
-    """Return the spaces in which generic addresses lie, each with the lanes that address it."""
-    chosen = _chosen(addresses, lanes)
-    low, high = int(chosen.min()), int(chosen.max())
-    if high < SHARED_WINDOW:
-        return [("global", lanes)]
-    if low >= SHARED_WINDOW and high < SHARED_WINDOW + WINDOW_BYTES:
-        return [("shared", lanes)]
-    if low >= LOCAL_WINDOW and high < LOCAL_WINDOW + WINDOW_BYTES:
-        return [("local", lanes)]
-    found: list[tuple[str, Lanes]] = []
-    rest: Lanes | None = lanes
-    whole = np.zeros(lanes.extent, np.int64)
-    lanes.write(whole, addresses)
-    for name, window in (("shared", SHARED_WINDOW), ("local", LOCAL_WINDOW)):
-        if rest is not None:
-            here = rest.read(whole)
-            inside, rest = rest.where((here >= window) & (here < window + WINDOW_BYTES))
-            if inside is not None:
-                found.append((name, inside))
-    if rest is not None:
-        found.append(("global", rest))
-    return found
 
 
 # Global memory.
@@ -64,7 +39,7 @@ def load_global(
     """Return the elements of a vector that each lane loads, in the shape of `addresses`."""
     span = kind.itemsize * vector
     resident.count_global(addresses, span, lanes, site, "load")
-    chosen = _chosen(addresses, lanes)
+    chosen = chosen_by(addresses, lanes)
     buffer = _single(resident, chosen, span)
     if buffer is not None:
         return [lanes.spread(part) for part in _load(resident, buffer, chosen, kind, vector, lanes, site, strong)]
@@ -112,7 +87,8 @@ def store_global(
         _store(resident, part_buffer, chosen, parts, part, site, strong)
 
 
-def _chosen(addresses: Array, lanes: Lanes) -> Array:
+def chosen_by(addresses: Array, lanes: Lanes) -> Array:
+    """Return the elements of `addresses` for these lanes."""
     return addresses if lanes.mask is None else lanes.select(addresses)
 
 
@@ -306,11 +282,11 @@ def load_shared(
     if sound is None:
         return [np.zeros((1, 1), kind) for _ in range(vector)]
     lanes = sound
-    chosen = _chosen(addresses, lanes)
+    chosen = chosen_by(addresses, lanes)
     if resident.check:
         shadow = resident.shared_shadow
         if strong:
-            shadow.acquire(lanes)
+            shadow.clocks.acquire(lanes)
         conflict, unwritten = shadow.read(chosen, span, lanes, site.index, strong)
         if conflict is not None:
             resident.reports.shared_race(chosen, conflict, span, lanes, site, "read")
@@ -353,8 +329,8 @@ def store_shared(
     if part is None:
         return None
     if original is not None:
-        values = [part.read(_whole(value, lanes)) for value in values]
-    _write_shared(resident, _chosen(sound, part), values, part, site, strong, pending)
+        values = [part.read(spread_out(value, lanes)) for value in values]
+    _write_shared(resident, chosen_by(sound, part), values, part, site, strong, pending)
     return sound, part
 
 
@@ -387,7 +363,7 @@ def _sound_shared(
     resident: Resident, addresses: Array, span: int, lanes: Lanes, site: Site, access: str
 ) -> tuple[Array, Lanes | None, Lanes | None]:
     """Return the accesses that are in bounds and aligned, with their lanes (those given, if all are valid)."""
-    chosen = _chosen(addresses, lanes)
+    chosen = chosen_by(addresses, lanes)
     size = resident.shared_bytes
     low, high = int(chosen.min()), int(chosen.max())
     aligned = span == 1 or not int(np.bitwise_or.reduce(chosen, axis=None)) & (span - 1)
@@ -404,12 +380,12 @@ def _sound_shared(
     whole = np.zeros(lanes.extent, np.bool_)
     whole[lanes.index] = active & ~outside & ~crooked
     part = Lanes.of(whole)
-    return (addresses if part is None else part.read(_whole(spread, lanes))), part, lanes
+    return (addresses if part is None else part.read(spread_out(spread, lanes))), part, lanes
 
 
 def part_of(value: Array, lanes: Lanes, part: Lanes) -> Array:
     """Return a value read for `lanes`, reduced to a part of them."""
-    return value if part is lanes else part.read(_whole(value, lanes))
+    return value if part is lanes else part.read(spread_out(value, lanes))
 
 
 def cells(
@@ -423,7 +399,7 @@ def cells(
         chosen = part.select(np.broadcast_to(sound, part.shape))
         if resident.check:
             shadow = resident.shared_shadow
-            shadow.acquire(part)
+            shadow.clocks.acquire(part)
             conflict = shadow.write(chosen, size, part, site.index, True)
             if conflict is not None:
                 resident.reports.shared_race(chosen, conflict, size, part, site, "atomic")
@@ -444,7 +420,7 @@ def cells(
             _check_cells(resident, each, at, where, size, part, site)
             blocks = resident.blocks_of(part, at.shape)
             resident.global_shadow.look(np.unique(blocks))
-            resident.shared_shadow.acquire(part)
+            resident.shared_shadow.clocks.acquire(part)
             grains, shape = _grains(where, size, resident.global_shadow.grain, at.shape)
             conflict = resident.global_shadow.atomic(each, grains, blocks, shape, site.index)
             if conflict is not None:
@@ -469,14 +445,15 @@ def _check_cells(
     resident.reports.unwritten(buffer, at, missing, size, lanes, site)
 
 
-def _whole(value: Array, lanes: Lanes) -> Array:
+def spread_out(value: Array, lanes: Lanes) -> Array:
+    """Return a value of these lanes with an element for each thread of the extent; zero for the others."""
     whole = np.zeros(lanes.extent, value.dtype)
     lanes.write(whole, value)
     return whole
 
 
 def _placed(value: Array, part: Lanes, lanes: Lanes) -> Array:
-    return lanes.read(_whole(value, part))
+    return lanes.read(spread_out(value, part))
 
 
 # Local memory: addresses are relative to the thread's window.
@@ -554,64 +531,3 @@ class LocalMemory:
         self._words.reshape(-1).view(value.dtype)[lanes.select(where)] = lanes.select(
             np.broadcast_to(value, lanes.shape)
         )
-
-
-def load(
-    resident: Resident,
-    space: str,
-    addresses: Array,
-    kind: np.dtype[Any],
-    vector: int,
-    lanes: Lanes,
-    site: Site,
-    strong: bool = False,
-) -> list[Array]:
-    """Load from `global`, `shared`, `local` or, with an empty name, from the spaces of generic addresses."""
-    if space == "global":
-        return load_global(resident, addresses, kind, vector, lanes, site, strong)
-    if space == "shared":
-        return load_shared(resident, addresses, kind, vector, lanes, site, strong)
-    if space == "local":
-        return load_local(resident, addresses, kind, vector, lanes, site)
-    found = spaces(addresses, lanes)
-    if len(found) == 1:
-        name, part = found[0]
-        return load(resident, name, addresses - _window(name), kind, vector, part, site, strong)
-    whole = _whole(addresses, lanes)
-    parts = [np.zeros(lanes.extent, kind) for _ in range(vector)]
-    for name, part in found:
-        loaded = load(resident, name, part.read(whole) - _window(name), kind, vector, part, site, strong)
-        for target, value in zip(parts, loaded, strict=True):
-            part.write(target, value)
-    return [lanes.read(part) for part in parts]
-
-
-def store(
-    resident: Resident,
-    space: str,
-    addresses: Array,
-    values: list[Array],
-    lanes: Lanes,
-    site: Site,
-    strong: bool = False,
-) -> None:
-    """Store to `global`, `shared`, `local` or, with an empty name, to the spaces of generic addresses."""
-    if space == "global":
-        store_global(resident, addresses, values, lanes, site, strong)
-    elif space == "shared":
-        store_shared(resident, addresses, values, lanes, site, strong)
-    elif space == "local":
-        store_local(resident, addresses, values, lanes, site)
-    elif space:
-        raise NeedsGpu(f"store to .{space}")
-    else:
-        found = spaces(addresses, lanes)
-        whole = _whole(addresses, lanes) if len(found) > 1 else addresses
-        for name, part in found:
-            mine = part.read(whole) if len(found) > 1 else addresses
-            parts = [part.read(_whole(v, lanes)) if len(found) > 1 else v for v in values]
-            store(resident, name, mine - _window(name), parts, part, site, strong)
-
-
-def _window(name: str) -> int:
-    return {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(name, 0)

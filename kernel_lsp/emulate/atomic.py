@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kernel_lsp.emulate import access, atomics
+from kernel_lsp.emulate import access, atomics, spaces
 from kernel_lsp.emulate.atomics import Atomic
 from kernel_lsp.emulate.barriers import release
 from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.decode import Decoder, Step
 from kernel_lsp.emulate.errors import NeedsGpu
 from kernel_lsp.emulate.lanes import Lanes
-from kernel_lsp.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, raw_type
+from kernel_lsp.emulate.memory import SHARED_WINDOW, raw_type
 from kernel_lsp.emulate.program import Address, Operand, PtxInstruction, Vector
 from kernel_lsp.emulate.registers import Activation
 from kernel_lsp.emulate.transfers import locator, space_of
@@ -34,7 +34,7 @@ def bind_atomics(decoder: Decoder, instruction: PtxInstruction, site: Site) -> S
     """Bind read-modify-write accesses of global and shared memory."""
     parts = instruction.parts
     space = space_of(parts)
-    if parts[0] not in ("atom", "red") or space is None or "async" in parts:
+    if parts[0] not in ("atom", "red") or "async" in parts:
         return None
     near, far = atomics.bind(instruction.opcode, shared=True), atomics.bind(instruction.opcode, shared=False)
     if near is None or far is None or near.width == 16:
@@ -60,7 +60,7 @@ def bind_atomics(decoder: Decoder, instruction: PtxInstruction, site: Site) -> S
             for group in fetches
         ]
         old = [np.zeros(lanes.extent, cell) for _ in range(near.count)]
-        places = access.spaces(addresses, lanes) if space == "" else [(space, lanes)]
+        places = spaces.by_space(addresses, lanes) if space == "" else [(space, lanes)]
         for name, part in places:
             mine, given = addresses, values
             if part is not lanes:
@@ -68,8 +68,8 @@ def bind_atomics(decoder: Decoder, instruction: PtxInstruction, site: Site) -> S
                 given = [[access.part_of(each, lanes, part) for each in group] for group in values]
             if name == "local":
                 raise NeedsGpu("an atomic access of local memory")
-            operation = near if name == "shared" else far
-            shift = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(name, 0) if space == "" else 0
+            operation = near if name in ("shared", "cluster") else far
+            shift = SHARED_WINDOW if space == "" and name in ("shared", "cluster") else 0
             for number in range(near.count):
                 each = [group[number] for group in given]
                 at = mine - shift + number * near.width
@@ -99,7 +99,7 @@ def _update(
     site.counters.atomic_requests += lanes.warps if space == "global" else 0
     found = np.zeros(lanes.extent, raw_type(operation.width))
     name, integer = next(word for word in words if word in _NAMES), words[-1][0] in "us"
-    for part, cells, where in access.cells(resident, space, addresses, operation.width, lanes, site):
+    for part, cells, where in spaces.cells(resident, space, addresses, operation.width, lanes, site):
         mine = [part.select(access.part_of(value, lanes, part)) for value in values]
         before = apply(operation, name, integer, cells, where.reshape(-1), [value.reshape(-1) for value in mine])
         part.write(found, part.spread(before.reshape(where.shape)))

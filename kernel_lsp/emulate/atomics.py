@@ -18,7 +18,7 @@ Bits: TypeAlias = NDArray[Any]
 Update: TypeAlias = Callable[..., Bits]
 
 _ORDER = {"relaxed", "acquire", "release", "acq_rel", "cta", "gpu", "sys"}
-_SPACES = {"global", "shared", "shared::cta"}
+_SPACES = {"global", "shared", "shared::cta", "shared::cluster"}
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 _WIDTHS = {"b16": 2, "f16": 2, "bf16": 2, "f16x2": 4, "bf16x2": 4, "f32": 4, "f64": 8, "b128": 16} | {
     f"{sign}{8 * width}": width for sign in "bus" for width in (4, 8)
@@ -66,7 +66,7 @@ def bind(opcode: str, shared: bool | None = None) -> Atomic | None:
     if len(words) != 1 or kind not in _WIDTHS:
         return None
     if shared is None:
-        shared = not {"shared", "shared::cta"}.isdisjoint(modifiers)
+        shared = not {"shared", "shared::cta", "shared::cluster"}.isdisjoint(modifiers)
     update = _update(words[0], kind, shared)
     return update and Atomic(update, 2 if words[0] == "cas" else 1, _WIDTHS[kind], count)
 

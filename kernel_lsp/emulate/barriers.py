@@ -91,7 +91,7 @@ class Barriers:
         through = arrived & complete[:, None]
         self._judge(number, waiting, masks, through, complete)
         if resident.check:
-            resident.shared_shadow.barrier(through)
+            resident.shared_shadow.clocks.barrier(through)
         reduced = _reduced(waiting, masks, through) if waiting[0].store is not None else None
         going: Successors = []
         left: list[_Waiting] = []
@@ -175,8 +175,8 @@ def bind_barriers(decoder: Decoder, instruction: PtxInstruction, site: Site) -> 
     """Bind barriers of a block and memory fences."""
     parts = instruction.parts
     if parts[0] in ("membar", "fence"):
-        if "proxy" in parts or "mbarrier_init" in parts:  # orders accesses that are not emulated
-            return lambda _r, _a, _l: None
+        if "proxy" in parts:
+            return _bind_proxy_fence(parts)
         return _bind_fence(parts[-1])
     if parts[0] not in ("bar", "barrier") or "warp" in parts or "cluster" in parts:
         return None
@@ -212,7 +212,7 @@ def _bind_barrier(
         everyone = count in (None, -(-resident.extent[1] // WARP) * WARP) and resident.are_all(lanes)
         if everyone and not operation and not arrives_only:
             if resident.check:
-                resident.shared_shadow.whole_barrier(lanes)
+                resident.shared_shadow.clocks.whole_barrier(lanes)
             return None
         values = predicate(resident, activation, lanes) if predicate else None
         waiting = _Waiting(activation, following, lanes, site, arrives_only, values, store, operation)
@@ -229,8 +229,19 @@ def _bind_fence(scope: str) -> Step:
     return fence
 
 
+def _bind_proxy_fence(parts: tuple[str, ...]) -> Step:
+    """Bind `fence.proxy`: that of the async proxy makes what threads did visible to bulk copies and tensor cores."""
+    concerned = parts[2].partition("::")[0] == "async"
+
+    def fence(resident: Resident, _: Activation, lanes: Lanes) -> None:
+        if resident.check and concerned:
+            resident.shared_shadow.clocks.proxy_fence(lanes)
+
+    return fence
+
+
 def release(resident: Resident, lanes: Lanes, within_block: bool) -> None:
     """Make the memory accesses of these threads visible to others."""
-    resident.shared_shadow.release(lanes)
+    resident.shared_shadow.clocks.release(lanes)
     if not within_block:
         resident.global_shadow.fence(np.unique(resident.geometry.numbers[lanes.row_ids]))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kernel_lsp.emulate import access, matrix, warp
+from kernel_lsp.emulate import matrix, spaces, warp
 from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.decode import Decoder, Step, Successors
 from kernel_lsp.emulate.findings import FindingKind
@@ -107,7 +107,7 @@ def bind_warp(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step
                 if faults.any() and resident.check:
                     _report(resident, every, faults, lanes, site, instruction.opcode)
             if resident.check:
-                resident.shared_shadow.warp_sync(lanes)
+                resident.shared_shadow.clocks.warp_sync(lanes)
         results = operation.run(active, *flat)
         for store, value in zip(stores, results, strict=False):
             store(activation, warps.scatter(value), lanes)
@@ -175,7 +175,7 @@ def _bind_product(decoder: Decoder, instruction: PtxInstruction, operation: Matr
         for store, value in zip(stores, results, strict=True):
             store(activation, warps.scatter(value), lanes)
         if resident.check:
-            resident.shared_shadow.warp_sync(lanes)
+            resident.shared_shadow.clocks.warp_sync(lanes)
 
     return product
 
@@ -214,7 +214,7 @@ def _bind_access(decoder: Decoder, instruction: PtxInstruction, site: Site, boun
         if reading is not None:
             for number in range(bound.count):
                 at = column(warps, addresses[:, number], reading)
-                values = access.load(resident, bound.space, at, kind, words, reading, site)
+                values = spaces.load(resident, bound.space, at, kind, words, reading, site)
                 for word, value in enumerate(values):
                     whole = data[:, number, word].reshape(lanes.shape[0], -1)
                     whole[:, reading.columns] = value
@@ -223,19 +223,19 @@ def _bind_access(decoder: Decoder, instruction: PtxInstruction, site: Site, boun
         for store, value in zip(stores, results, strict=True):
             store(activation, warps.scatter(value), lanes)
         if resident.check:
-            resident.shared_shadow.warp_sync(lanes)
+            resident.shared_shadow.clocks.warp_sync(lanes)
 
     def save(resident: Resident, activation: Activation, lanes: Lanes) -> None:
         warps, addresses, writing = parts(resident, activation, lanes)
         values = [warps.gather(fetch(resident, activation, warps.around)) for fetch in fetches]
         if resident.check:
-            resident.shared_shadow.warp_sync(lanes)
+            resident.shared_shadow.clocks.warp_sync(lanes)
         if writing is None:
             return
         data = np.ascontiguousarray(bound.data(*values)).view(kind).reshape(warps.size, bound.count, words)
         for number in range(bound.count):
             at = column(warps, addresses[:, number], writing)
             each = [column(warps, data[:, number, word], writing) for word in range(words)]
-            access.store(resident, bound.space, at, each, writing, site)
+            spaces.store(resident, bound.space, at, each, writing, site)
 
     return save if bound.store else load

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kernel_lsp.emulate import access
+from kernel_lsp.emulate import access, spaces
 from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.decode import Decoder, Step
 from kernel_lsp.emulate.lanes import Lanes
@@ -162,14 +162,14 @@ def _bind_copy(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Ste
             if some is None:
                 break
             at_byte = _part(here, other, some) + byte
-            loaded = access.load(resident, "global", at_byte, np.dtype("u1"), 1, some, site)[0]
+            loaded = spaces.load(resident, "global", at_byte, np.dtype("u1"), 1, some, site)[0]
             spread = np.zeros(lanes.extent, kind)
             some.write(spread, loaded.astype(kind) << kind.type(8 * (byte % element)))
             values[byte // element] = values[byte // element] | other.read(spread)
         _put(resident, there, values, other)
 
     def _read(resident: Resident, addresses: Array, lanes: Lanes) -> list[Array]:
-        return access.load(resident, "global", addresses, kind, words, lanes, site)
+        return spaces.load(resident, "global", addresses, kind, words, lanes, site)
 
     def _put(resident: Resident, addresses: Array, values: list[Array], lanes: Lanes) -> None:
         sound = access.store_shared(resident, addresses, values, lanes, site, pending=resident.check)

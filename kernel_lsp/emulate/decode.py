@@ -18,7 +18,7 @@ from kernel_lsp.emulate.contraction import Contraction, contract
 from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.errors import NeedsGpu, internal
 from kernel_lsp.emulate.lanes import Lanes
-from kernel_lsp.emulate.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES
+from kernel_lsp.emulate.memory import CLUSTER_BLOCKS, LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES
 from kernel_lsp.emulate.program import Function, Immediate, Operand, Pair, Program, PtxInstruction, Register
 from kernel_lsp.emulate.ptx import type_bytes
 from kernel_lsp.emulate.registers import Activation, Fetch, Store, fetcher, storer
@@ -358,8 +358,7 @@ def bind_moves(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Ste
 def _bind_cvta(decoder: Decoder, instruction: PtxInstruction) -> Step:
     parts = instruction.parts
     window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(parts[-2].partition("::")[0], 0)
-    wide = parts[-1] == "u64"
-    if not wide or "shared::cluster" in parts:
+    if parts[-1] != "u64":
         raise NeedsGpu(f"`{instruction.opcode}`")
     shift = np.uint64(-window % 2**64 if "to" in parts else window)
     fetch, store = decoder.fetch(instruction.operands[1], "u64"), decoder.store(instruction.operands[0])
@@ -372,14 +371,15 @@ def _bind_cvta(decoder: Decoder, instruction: PtxInstruction) -> Step:
 
 
 def _bind_isspacep(decoder: Decoder, instruction: PtxInstruction) -> Step:
-    space = instruction.parts[1].partition("::")[0]
+    space, _, where = instruction.parts[1].partition("::")
+    inside = np.uint64(WINDOW_BYTES * (1 + CLUSTER_BLOCKS if where == "cluster" else 1))
     fetch, store = decoder.fetch(instruction.operands[1], "u64"), decoder.store(instruction.operands[0])
 
     def test(resident: Resident, activation: Activation, lanes: Lanes) -> None:
         address = fetch(resident, activation, lanes)
         if space in ("shared", "local"):
             window = np.uint64(SHARED_WINDOW if space == "shared" else LOCAL_WINDOW)
-            answer = (address >= window) & (address < window + np.uint64(WINDOW_BYTES))
+            answer = (address >= window) & (address < window + inside)
         elif space == "global":
             answer = address < np.uint64(SHARED_WINDOW)
         else:

@@ -21,6 +21,11 @@ class FindingKind(StrEnum):
     DEADLOCK = "deadlock"
     RUNAWAY = "runaway-loop"
     TRAP = "trap"
+    UNAWAITED_COPY = "unawaited-copy"
+    OVERWRITTEN_STAGE = "overwritten-stage"
+    TRANSACTION_BYTES = "transaction-bytes"
+    MISSING_PROXY_FENCE = "missing-proxy-fence"
+    MISUSED_MBARRIER = "misused-mbarrier"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,19 @@ from dataclasses import dataclass, replace
 
 from kernel_lsp.emulate import taint
 from kernel_lsp.emulate.barriers import Barriers
+from kernel_lsp.emulate.bulk import BulkGroups
+from kernel_lsp.emulate.clusters import ClusterBarriers
 from kernel_lsp.emulate.copies import Copies
 from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.decode import Decoded
 from kernel_lsp.emulate.errors import Unfinished, internal, placed
 from kernel_lsp.emulate.findings import FindingKind
 from kernel_lsp.emulate.lanes import Lanes
+from kernel_lsp.emulate.phases import PhaseBarriers
 from kernel_lsp.emulate.program import Symbol
 from kernel_lsp.emulate.registers import Activation
 from kernel_lsp.emulate.resident import Resident
+from kernel_lsp.emulate.waits import PhaseWaits
 from kernel_lsp.errors import CannotJudgeError
 
 _PATIENCE = 16  # iterations of a loop before others go first
@@ -61,6 +65,9 @@ class Blocks:
     def __init__(self, resident: Resident, entry: Decoded, spinning: dict[str, list[int]]) -> None:
         self.resident = resident
         resident.barriers, resident.copies = Barriers(resident), Copies(resident)
+        resident.cluster_barriers, resident.bulk_groups = ClusterBarriers(resident), BulkGroups(resident)
+        resident.phases, resident.phase_waits = PhaseBarriers(resident), PhaseWaits(resident)
+        self._waiters = (resident.barriers, resident.cluster_barriers, resident.phase_waits)
         resident.local.reserve(entry.local_bytes)
         self._spinning = spinning
         self._ready: dict[tuple[int, ...], _Group] = {}
@@ -89,15 +96,19 @@ class Blocks:
 
     def advance(self, budget: int) -> bool:
         """Execute up to `budget` instructions, or until all threads are stuck; return True if all have ended."""
+        over = self._advance(budget)
+        if over:
+            self.resident.settle()
+        return over
+
+    def _advance(self, budget: int) -> bool:
         resident, ready = self.resident, self._ready
         stop = resident.steps + budget
         while resident.steps < stop:
+            if resident.phase_waits.stirred:
+                self._go_on(resident.phase_waits.release(), None)
             if not ready:
-                if not resident.barriers:
-                    return True
-                self._go_on(resident.barriers.release(), None)
-                if not ready:
-                    resident.barriers.give_up()
+                if not self._wake():
                     return True
                 continue
             key = next(iter(ready)) if len(ready) == 1 else min(ready, key=self._order)
@@ -106,7 +117,23 @@ class Blocks:
             group = ready.pop(key)
             resident.forced = group.waits
             self._follow(group, stop)
-        return not ready and not resident.barriers
+        return not ready and not any(self._waiters)
+
+    def _wake(self) -> bool:
+        """Make waiting threads ready, since no others are; return False once all have ended, also if by force."""
+        for waiter in self._waiters:
+            self._go_on(waiter.release(), None)
+        if not self._ready:
+            self._go_on(self.resident.phase_waits.time_out(), None)
+        if self._ready:
+            return True
+        if any(self._waiters):
+            for waiter in reversed(self._waiters):  # the reports of mbarriers name who waits for whom
+                waiter.give_up()
+        elif self.resident.check:
+            self.resident.phases.finish()
+            self.resident.bulk_groups.finish()
+        return False
 
     def _order(self, key: tuple[int, ...]) -> tuple[bool, int, tuple[int, ...]]:
         group = self._ready[key]
@@ -193,8 +220,10 @@ class Blocks:
                 self._put(self._gone_round(group, target, position, lanes))
             else:
                 self._put(group.moved(activation, target, lanes, waits))
-        if not gone and self.resident.barriers and (released := self.resident.barriers.release()):
-            self._go_on(released, None)
+        if not gone:
+            for barriers in (self.resident.barriers, self.resident.cluster_barriers):
+                if barriers and (released := barriers.release()):
+                    self._go_on(released, None)
 
     def give_up(self, sites: str) -> None:
         """Report endlessly looping threads, and end them."""
@@ -202,6 +231,7 @@ class Blocks:
         for group in groups[:1]:
             site = _line_of(group.activation.function, group.position)
             self.resident.reports.about_lanes(FindingKind.RUNAWAY, site, f"{{who}} {sites}", group.lanes)
+        self.resident.settle()
         self._ready.clear()
 
 

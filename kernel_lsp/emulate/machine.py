@@ -8,21 +8,26 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernel_lsp.device.architectures import BLOCK_THREADS
 from kernel_lsp.device.device import DEFAULT_ARCH, Device, device_named
 from kernel_lsp.emulate.atomic import bind_atomics
 from kernel_lsp.emulate.barriers import bind_barriers
+from kernel_lsp.emulate.bulk import bind_bulk
+from kernel_lsp.emulate.clusters import bind_clusters
 from kernel_lsp.emulate.control import bind_control
 from kernel_lsp.emulate.cooperation import bind_matrix, bind_warp
 from kernel_lsp.emulate.copies import bind_copies
 from kernel_lsp.emulate.counters import Counters, RunCounters, summed
 from kernel_lsp.emulate.decode import Binder, Decoded, DecodedProgram, bind_arithmetic, bind_moves
-from kernel_lsp.emulate.errors import EmulatorFault, LaunchError, NeedsGpu, Unfinished, internal
+from kernel_lsp.emulate.errors import EmulatorFault, LaunchError, Unfinished, internal
 from kernel_lsp.emulate.findings import Finding, FindingCollector
 from kernel_lsp.emulate.lockstep import Blocks
+from kernel_lsp.emulate.mbarrier import bind_mbarriers
 from kernel_lsp.emulate.memory import Buffer, GlobalMemory, Unwritten
 from kernel_lsp.emulate.program import Function, Program
 from kernel_lsp.emulate.ptx import type_bytes
@@ -31,6 +36,7 @@ from kernel_lsp.emulate.reports import Reports
 from kernel_lsp.emulate.resident import ChangeCount, LaunchState, Resident
 from kernel_lsp.emulate.sampling import steered_by_data
 from kernel_lsp.emulate.special import Geometry, Triple
+from kernel_lsp.emulate.tiles import bind_tiles
 from kernel_lsp.emulate.transfers import bind_transfers, space_of
 from kernel_lsp.errors import KernelLspError
 
@@ -40,6 +46,10 @@ BINDERS: tuple[Binder, ...] = (
     bind_control,
     bind_atomics,
     bind_barriers,
+    bind_clusters,
+    bind_mbarriers,
+    bind_bulk,
+    bind_tiles,
     bind_copies,
     bind_warp,
     bind_matrix,
@@ -140,8 +150,8 @@ def run(
     threads = block[0] * block[1] * block[2]
     if not 0 < threads <= BLOCK_THREADS or min(grid) < 1:
         raise LaunchError(f"kernel `{entry}` cannot be launched with grid {grid} and block {block}.")
-    if function.cluster_blocks > 1:
-        raise NeedsGpu(f"a cluster of {function.cluster_blocks} blocks")
+    if any(extent % blocks for extent, blocks in zip(grid, function.cluster or (1, 1, 1), strict=True)):
+        raise LaunchError(f"kernel `{entry}` cannot be launched with grid {grid} in clusters of {function.cluster}.")
     decoded = _decoded.setdefault(program, DecodedProgram(program))
     try:
         decoded_entry = decoded.function(entry, BINDERS)
@@ -170,7 +180,7 @@ class _Run:
         self._entry, self._program, self._options, self._memory = entry, program, options, memory
         self._grid, self._block, self._dynamic = grid, block, dynamic_bytes
         blocks = grid[0] * grid[1] * grid[2]
-        self._numbers = np.array(options.blocks if options.blocks is not None else range(blocks), np.int64)
+        self._numbers = _in_clusters(options.blocks, grid, entry.function.cluster)
         self._findings = FindingCollector()
         for site in program.sites:
             site.counters = Counters()
@@ -180,8 +190,12 @@ class _Run:
         symbols |= program.program.numbers
         shared_grain, global_grain = _grains(functions)
         self._spinning = {function.name: _spin_sites(function) for function in functions}
-        self._waits = any(self._spinning.values())
-        ordered = any(i.parts[0] in ("membar", "fence") for f in functions for i in f.code) or self._waits
+        # An mbarrier is waited for within a block or a cluster, whose blocks are resident together anyway.
+        self._waits = any(
+            function.code[at].parts[0] != "mbarrier" for function in functions for at in self._spinning[function.name]
+        )
+        words = {i.parts[0] for f in functions for i in f.code}
+        ordered = self._waits or not words.isdisjoint(("membar", "fence")) or entry.function.cluster is not None
         self._block_buffer = memory.allocate("kernel parameters", parameters.ljust(16, b"\0"), writable=False)
         # Cooperative groups find the barrier of the grid in a workspace whose address is in these registers.
         self._workspace = memory.allocate("grid workspace", bytes(256))
@@ -229,7 +243,7 @@ class _Run:
             self._findings.all(),
             counters,
             counters.total.instructions,
-            len(self._numbers),
+            self._numbers.size,
             approximate,
             self._steps,
             self._ended,
@@ -238,12 +252,13 @@ class _Run:
 
     def _run_blocks(self) -> None:
         threads = self._block[0] * self._block[1] * self._block[2]
-        together, numbers = max(1, _LANES // threads), self._numbers
-        if self._waits and self._options.order is not None and len(numbers) * threads <= _MOST_LANES:
+        numbers = self._numbers
+        together = max(1, _LANES // (threads * numbers.shape[1]))  # clusters
+        if self._waits and self._options.order is not None and numbers.size * threads <= _MOST_LANES:
             seed, backwards = divmod(self._options.order, 2)
             numbers = np.random.default_rng(seed).permutation(numbers)[:: -1 if backwards else 1]
             together = min(together, -(-len(numbers) // _SETS))
-        waiting = deque(numbers[at : at + together] for at in range(0, len(numbers), together))
+        waiting = deque(numbers[at : at + together].ravel() for at in range(0, len(numbers), together))
         running: deque[Blocks] = deque()
         while waiting or running:
             resident = sum(blocks.resident.living for blocks in running)
@@ -277,7 +292,8 @@ class _Run:
             blocks.give_up(why)
 
     def _admit(self, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Blocks:
-        geometry = Geometry(self._grid, self._block, numbers, self._shared_bytes, self._dynamic, self._options.device)
+        sizes, options = (self._shared_bytes, self._dynamic), self._options
+        geometry = Geometry(self._grid, self._block, numbers, *sizes, options.device, self._entry.function.cluster)
         reports = Reports(self._findings, geometry, self._memory, self._program.sites)
         return Blocks(Resident(self._launch, geometry, reports), self._entry, self._spinning)
 
@@ -294,7 +310,8 @@ def _layout(program: Program, functions: list[Function], dynamic_bytes: int) -> 
             places[variable.name] = -(-size // variable.align) * variable.align
             size = places[variable.name] + variable.size
     dynamic = [v for v in variables if not v.size]
-    start = -(-size // 16) * 16 if dynamic or dynamic_bytes else size
+    align = max(16, *(v.align for v in dynamic)) if dynamic else 16
+    start = -(-size // align) * align if dynamic or dynamic_bytes else size
     places |= {v.name: start for v in dynamic}
     return places, start + dynamic_bytes
 
@@ -305,25 +322,41 @@ def _grains(functions: list[Function]) -> tuple[int, int]:
     for function in functions:
         for instruction in function.code:
             parts = instruction.parts
+            if parts[0] == "mbarrier":
+                shared = min(shared, 8)
             if parts[0] not in ("ld", "st", "atom", "red", "cp", "ldu", "wmma"):
+                continue
+            if parts[:3] == ("cp", "async", "bulk"):
+                global_ = min(global_, 2 if "tensor" in parts else 8)
                 continue
             if parts[0] == "cp":
                 shared, global_ = min(shared, 4), min(global_, 1 if len(instruction.operands) > 3 else 4)
                 continue
             size = min(16, type_bytes(parts[-1])) if parts[0] != "wmma" else 1
             space = space_of(parts)
-            if space in ("shared", ""):
+            if space in ("shared", "cluster", ""):
                 shared = min(shared, size)
             if space in ("global", ""):
                 global_ = min(global_, size)
     return shared, global_
 
 
+def _in_clusters(blocks: tuple[int, ...] | None, grid: Triple, cluster: Triple | None) -> NDArray[np.int64]:
+    """Return the linear numbers of the blocks to run, a row for each cluster; clusters are never divided."""
+    size = cluster or (1, 1, 1)
+    numbers = np.arange(prod(grid), dtype=np.int64).reshape(grid[::-1])
+    tiles = [part for extent, each in zip(grid[::-1], size[::-1], strict=True) for part in (extent // each, each)]
+    rows = numbers.reshape(tiles).transpose(0, 2, 4, 1, 3, 5).reshape(-1, prod(size))
+    return rows if blocks is None else rows[np.isin(rows, blocks).any(axis=1)]
+
+
 def _spin_sites(function: Function) -> list[int]:
-    """Return the positions of atomic and volatile accesses: a loop with one of them may wait for another thread."""
+    """Return the positions of instructions with which a loop may wait for another thread."""
     words = {"volatile", "relaxed", "acquire", "mmio"}
     return [
         number
         for number, instruction in enumerate(function.code)
-        if instruction.parts[0] == "atom" or (instruction.parts[0] == "ld" and not words.isdisjoint(instruction.parts))
+        if instruction.parts[0] == "atom"
+        or instruction.parts[:2] == ("mbarrier", "test_wait")
+        or (instruction.parts[0] == "ld" and not words.isdisjoint(instruction.parts))
     ]

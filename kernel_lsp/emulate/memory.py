@@ -22,6 +22,7 @@ Array: TypeAlias = NDArray[Any]
 SHARED_WINDOW = 1 << 48  # generic addresses of shared and of local memory: no process has its own memory there
 LOCAL_WINDOW = 1 << 49
 WINDOW_BYTES = 1 << 24
+CLUSTER_BLOCKS = 16  # at most; behind its own one, a thread sees the shared memory of each block of its cluster
 _GUARD = 4096
 _ALIGN = 256
 _GRAIN = 16  # bytes of the widest access

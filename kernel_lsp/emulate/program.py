@@ -178,7 +178,7 @@ class Function:
         labels: name -> index into `code`.
         tables: name of a `.branchtargets` list -> labels.
         max_threads: `.maxntid` or `.reqntid`, in x, y, z.
-        cluster_blocks: of each cluster, by `.reqnctapercluster`.
+        cluster: blocks of a cluster in x, y, z, by `.reqnctapercluster`; None without clusters.
     """
 
     name: str
@@ -191,7 +191,7 @@ class Function:
     labels: dict[str, int] = field(repr=False)
     tables: dict[str, tuple[str, ...]] = field(repr=False)
     max_threads: tuple[int, int, int] | None = None
-    cluster_blocks: int = 1
+    cluster: tuple[int, int, int] | None = None
 
     @cached_property
     def parameter_offsets(self) -> dict[str, int]:

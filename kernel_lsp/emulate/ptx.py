@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 
 from kernel_lsp.emulate.errors import EmulatorFault
@@ -144,12 +143,12 @@ class _Reader:
             self.head = _HEAD.search(content)
         elif kind == "open":
             if body is not None:
-                body.scopes.append({})
+                body.enter()
             else:
                 self.body = _Body(self.head["name"] if self.head else "")
         elif kind == "close":
             if body is not None and len(body.scopes) > 1:
-                body.scopes.pop()
+                body.leave()
             elif body is not None:
                 self._finish(body)
         elif kind == "label" and body is not None:
@@ -210,18 +209,19 @@ class _Reader:
             labels=body.labels,
             tables=body.tables,
             max_threads=None if bounds is None else (int(bounds[1]), int(bounds[2] or 1), int(bounds[3] or 1)),
-            cluster_blocks=1 if cluster is None else math.prod(int(extent or 1) for extent in cluster.groups()),
+            cluster=None if cluster is None else (int(cluster[1]), int(cluster[2] or 1), int(cluster[3] or 1)),
         )
         self.body = self.head = None
 
 
 @dataclass
 class _Body:
-    """A function being read. Registers of inner scopes (inline assembly) get names of their own."""
+    """A function being read. Registers and labels of inner scopes (inline assembly) get names of their own."""
 
     name: str
     location: Location | None = None
     scopes: list[dict[str, str]] = field(default_factory=lambda: [{}])
+    inner_labels: list[tuple[int, dict[str, str]]] = field(default_factory=list[tuple[int, dict[str, str]]])
     ranges: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     registers: dict[str, str] = field(default_factory=dict[str, str])
     variables: list[Variable] = field(default_factory=list[Variable])
@@ -248,7 +248,25 @@ class _Body:
                 self.registers[unique] = match[1]
         self.operands.clear()
 
+    def enter(self) -> None:
+        self.scopes.append({})
+        self.inner_labels.append((len(self.code), {}))
+
+    def leave(self) -> None:
+        """Close a scope; branches in it go to its own labels."""
+        self.scopes.pop()
+        start, own = self.inner_labels.pop()
+        for position in range(start, len(self.code) if own else start):
+            instruction = self.code[position]
+            target = instruction.operands[0] if instruction.operands else None
+            if instruction.parts[0] == "bra" and isinstance(target, Symbol) and target.name in own:
+                self.code[position] = replace(instruction, operands=(Symbol(own[target.name]),))
+
     def label(self, name: str) -> None:
+        if self.inner_labels:
+            own = f"{name}@{len(self.code)}"
+            self.inner_labels[-1][1][name] = own
+            name = own
         self.labels[name] = len(self.code)
         self.last_label = name
 

@@ -1,31 +1,38 @@
 """Detects races: keeps the last accesses to each byte, and whether they are ordered with the present one.
 
-Worker-only: imports numpy. Shared memory is followed by thread: warps have clocks, and a barrier gives each warp
-the clocks of the others (a vector clock for each warp). Global memory is followed by block: what two blocks do is
-unordered unless one has fenced after it and the other has looked at an atomic or volatile value since.
+Worker-only: imports numpy. Shared memory is followed by thread, with the clocks of warps (`clocks`). Global memory is
+followed by block: what two blocks do is unordered unless one has fenced after it and the other has looked at an atomic
+or volatile value since.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernel_lsp.emulate.clocks import Clocks
 from kernel_lsp.emulate.lanes import WARP, Lanes
 from kernel_lsp.emulate.memory import Buffer
 
 Array: TypeAlias = NDArray[Any]
 
-_THREADS = 12  # bits of a stamp that tell the thread and whether it was a strong access
-_STRONG = 1 << 11
+_THREADS = 16  # bits of a stamp that tell the thread or agent, and whether it was a strong access
+_STRONG = 1 << 15
 _PENDING = np.int64(1) << 62  # the clock of a copy that is still under way
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two unordered accesses: `position` in the present access, the earlier one's site, and its thread."""
+    """Two unordered accesses: `position` in the present access, the earlier one's site, and its thread.
+
+    Attributes:
+        pending: the earlier one is a `cp.async` that has not been waited for.
+        agent: the earlier one is by a bulk copy or `wgmma`, and `thread` tells nothing.
+        unfenced: they are ordered, but without the proxy fence that they need.
+    """
 
     position: int
     before: str
@@ -33,6 +40,23 @@ class Conflict:
     thread: int
     count: int
     pending: bool = False
+    agent: bool = False
+    unfenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """Threads that tell an agent to access shared memory, (threads,) each.
+
+    Attributes:
+        rows: the block whose memory it is.
+        columns: the thread.
+        own: whether all of these blocks are the threads' own; otherwise only later accesses are looked at.
+    """
+
+    rows: Array
+    columns: Array
+    own: bool
 
 
 class SharedShadow:
@@ -43,22 +67,21 @@ class SharedShadow:
 
     def __init__(self, blocks: int, size: int, grain: int, threads: int) -> None:
         self.grain = grain
-        self._blocks, self._threads = blocks, threads
-        self._warps = -(-threads // WARP)
+        self._blocks = blocks
+        self.clocks = Clocks(blocks, -(-threads // WARP))
         cells = -(-size // grain)
-        # A stamp is clock << 12 | strong << 11 | thread + 1; 0 is no access. Sites are kept beside it.
+        # A stamp is clock << 16 | strong << 15 | thread + 1; 0 is no access. Sites are kept beside it. The number of an
+        # agent is that of the first thread of its column in the clocks.
         self._writer = np.zeros((1, cells), np.int64)
         self._writer_site = np.zeros((1, cells), np.int32)
         self._readers = np.zeros((2, 1, cells), np.int64)  # the last one in lane order, and the first
         self._reader_site = np.zeros((1, cells), np.int32)
-        self._clock = np.ones((1, self._warps), np.int64)
-        self._known = np.zeros((1, self._warps, self._warps), np.int64)
-        self._released = np.zeros((1, self._warps), np.int64)
 
     def _expand(self) -> None:
+        self.clocks.expand()
         if len(self._writer) == self._blocks:
             return
-        for name in ("_writer", "_writer_site", "_reader_site", "_clock", "_known", "_released"):
+        for name in ("_writer", "_writer_site", "_reader_site"):
             setattr(self, name, np.repeat(getattr(self, name), self._blocks, axis=0))
         self._readers = np.repeat(self._readers, self._blocks, axis=1)
 
@@ -66,7 +89,7 @@ class SharedShadow:
         """Return rows, cells, threads and clocks of each grain touched; the last axis is the grains of one access."""
         alike = lanes.mask is None and addresses.shape[0] == 1 and lanes.shape[0] == self._blocks
         grains = max(1, size // self.grain)
-        if alike and len(self._writer) == 1:
+        if alike and len(self._writer) == len(self.clocks.now) == 1:
             cells = np.broadcast_to(addresses, (1, lanes.shape[1])).astype(np.int64)
             rows, columns = np.zeros((1, 1), np.intp), lanes.column_ids[None, :]
         elif lanes.mask is None:
@@ -77,7 +100,7 @@ class SharedShadow:
             self._expand()
             cells = addresses.astype(np.int64)
             rows, columns = np.divmod(lanes.lane_ids, lanes.extent[1])
-        clock = self._clock[rows, columns >> 5]
+        clock = self.clocks.now[rows, columns >> 5]
         cells = (cells // self.grain)[..., None] + np.arange(grains)
         return rows[..., None], cells, columns[..., None], clock[..., None]
 
@@ -88,7 +111,7 @@ class SharedShadow:
         if strong:
             suspect &= stamps & _STRONG == 0
         if suspect.any():
-            known = self._known[rows, columns >> 5, np.maximum(threads, 0) >> 5]
+            known = self.clocks.known[0, rows, columns >> 5, np.maximum(threads, 0) >> 5]
             suspect &= stamps >> _THREADS > known
         return suspect
 
@@ -136,6 +159,83 @@ class SharedShadow:
         stamp = np.broadcast_to(clock << _THREADS | columns + 1, cells.shape)
         self._writer[np.broadcast_to(rows, cells.shape), cells] = stamp
 
+    def by_agent(
+        self, issue: Issue, addresses: Array, size: int, agent: int, clock: Array, site: int, writes: bool
+    ) -> Conflict | None:
+        """Record that an agent reads or writes `size` bytes at each of the addresses (threads, accesses) from now on.
+
+        Args:
+            issue: who tells it to, and in which block's memory.
+            addresses: in shared memory.
+            size: bytes of each access.
+            agent: its column in the clocks.
+            clock: the time (threads,) of the agent until which the access may last.
+            site: the instruction.
+            writes: whether it writes.
+
+        Returns:
+            The first race, whose `position` is that in `addresses`, flat.
+        """
+        self._expand()
+        rows = issue.rows[:, None, None]
+        cells = (addresses // self.grain)[..., None] + np.arange(max(1, size // self.grain))
+        conflict = None
+        if issue.own:
+            stamps = self._writer[rows, cells]
+            conflict = self._before_agent(stamps, rows, cells, issue, "write")
+            for readers in self._readers if writes else ():
+                if conflict is None:
+                    conflict = self._before_agent(readers[rows, cells], rows, cells, issue, "read")
+        stamp = np.broadcast_to(clock[:, None, None] << _THREADS | agent * WARP + 1, cells.shape)
+        where = np.broadcast_to(rows, cells.shape), cells
+        if writes:
+            self._writer[where] = stamp
+            self._writer_site[where] = site
+        else:
+            self._readers[0][where] = stamp
+            self._reader_site[where] = site
+        return conflict
+
+    def _before_agent(self, stamps: Array, rows: Array, cells: Array, issue: Issue, before: str) -> Conflict | None:
+        """Return an earlier access that the issuing warp does not know of, or that no proxy fence stands behind."""
+        threads = (stamps & (_STRONG - 1)) - 1
+        earlier = stamps != 0
+        if not earlier.any():
+            return None
+        columns = issue.columns[:, None, None]
+        column, clock = np.maximum(threads, 0) >> 5, stamps >> _THREADS
+        known = self.clocks.known[:, rows, columns >> 5, column]
+        unordered = earlier & (clock > known[0]) & (threads != columns)
+        conflict = self._conflict(unordered, stamps, rows, cells, before)
+        if conflict is not None or before == "read":
+            return conflict
+        unfenced = earlier & (clock > known[1]) & (threads < self.clocks.warps * WARP)
+        conflict = self._conflict(unfenced, stamps, rows, cells, before)
+        return conflict and replace(conflict, unfenced=True)
+
+    def forget(self, rows: Array, addresses: Array, size: int) -> None:
+        """Record that nobody has written `size` bytes at these places, (places,) each."""
+        self._writer[rows[:, None], (addresses // self.grain)[:, None] + np.arange(max(1, size // self.grain))] = 0
+
+    def untouched(self, rows: Array, addresses: Array, size: int) -> Array:
+        """Return, for addresses (threads, accesses), where nothing has written some of the `size` bytes."""
+        self._expand()
+        cells = (addresses // self.grain)[..., None] + np.arange(max(1, size // self.grain))
+        return np.asarray((self._writer[rows[:, None, None], cells] == 0).any(axis=-1))
+
+    def copied_since(self, row: int, address: int) -> int | None:
+        """Return the copy or other agent's instruction that wrote a place last; None if it was none."""
+        row = row if len(self._writer) > 1 else 0
+        stamp = int(self._writer[row, address // self.grain])
+        agent = (stamp & (_STRONG - 1)) > self.clocks.warps * WARP
+        return int(self._writer_site[row, address // self.grain]) if agent else None
+
+    def arrive_unseen(self, rows: Array, addresses: Array, size: int) -> None:
+        """Record writes from another block, (writes,) each, as ordered with all that follows."""
+        self._expand()
+        cells = (addresses // self.grain)[:, None] + np.arange(max(1, size // self.grain))
+        self._writer[rows[:, None], cells] = 1
+
     def _conflict(self, beside: Array, stamps: Array, rows: Array, cells: Array, before: str) -> Conflict | None:
         if not beside.any():
             return None
@@ -143,73 +243,16 @@ class SharedShadow:
         row, cell = (int(np.broadcast_to(x, beside.shape).ravel()[position]) for x in (rows, cells))
         sites = self._writer_site if before == "write" else self._reader_site
         stamp = int(stamps.ravel()[position])
+        thread = (stamp & (_STRONG - 1)) - 1
         return Conflict(
             position // beside.shape[-1],
             before,
             int(sites[row, cell]),
-            (stamp & (_STRONG - 1)) - 1,
+            thread,
             int(np.count_nonzero(beside)),
             stamp >= int(_PENDING),
+            thread >= self.clocks.warps * WARP,
         )
-
-    def whole_barrier(self, lanes: Lanes) -> None:
-        """Record a barrier among all living threads of some blocks."""
-        if lanes.shape[0] == self._blocks:
-            self._known = np.repeat(self._clock[:, None, :], self._warps, axis=1)
-            self._clock = self._clock + 1
-            return
-        self._expand()
-        self._known[lanes.rows] = self._clock[lanes.rows][:, None, :]
-        self._clock[lanes.rows] += 1
-
-    def barrier(self, taking_part: Array) -> None:
-        """Record a barrier among some threads, a (blocks, threads) mask."""
-        self._expand()
-        padded = np.zeros((self._blocks, self._warps * WARP), np.bool_)
-        padded[:, : self._threads] = taking_part
-        warps: Array = np.logical_or.reduce(padded.reshape(self._blocks, self._warps, WARP), axis=2)
-        # From now on each of them knows all that any of them knew, and their present clocks.
-        own = np.where(warps, self._clock, 0)
-        known = np.where(warps[:, :, None], self._known, 0).max(axis=1, initial=0)
-        joint = np.maximum(known, own)
-        self._known = np.where(warps[:, :, None], np.maximum(self._known, joint[:, None, :]), self._known)
-        self._clock = self._clock + warps
-
-    def warp_sync(self, lanes: Lanes) -> None:
-        """Record that lanes of each warp have waited for each other."""
-        rows: Any
-        if lanes.mask is None and lanes.shape[0] == self._blocks and len(self._clock) == 1:
-            rows, warps = np.zeros(1, np.intp), np.unique(lanes.column_ids >> 5)
-            rows, warps = np.broadcast_arrays(rows, warps)
-        else:
-            self._expand()
-            pairs = np.unique(lanes.lane_ids.ravel() // lanes.extent[1] * self._warps + _warp_of(lanes))
-            rows, warps = np.divmod(pairs, self._warps)
-        self._known[rows, warps, warps] = self._clock[rows, warps]
-        self._clock[rows, warps] += 1
-
-    def release(self, lanes: Lanes) -> None:
-        """Record a fence: the accesses of these warps become visible to any warp that acquires later."""
-        self._expand()
-        pairs = np.unique(lanes.lane_ids.ravel() // lanes.extent[1] * self._warps + _warp_of(lanes))
-        rows, warps = np.divmod(pairs, self._warps)
-        np.maximum.at(self._released, rows, self._known[rows, warps])
-        self._released[rows, warps] = np.maximum(self._released[rows, warps], self._clock[rows, warps])
-        self._known[rows, warps, warps] = np.maximum(self._known[rows, warps, warps], self._clock[rows, warps] - 1)
-        self._clock[rows, warps] += 1
-
-    def acquire(self, lanes: Lanes) -> None:
-        """Record an atomic or volatile access: these warps see all released accesses."""
-        if not self._released.any():
-            return
-        self._expand()
-        pairs = np.unique(lanes.lane_ids.ravel() // lanes.extent[1] * self._warps + _warp_of(lanes))
-        rows, warps = np.divmod(pairs, self._warps)
-        self._known[rows, warps] = np.maximum(self._known[rows, warps], self._released[rows])
-
-
-def _warp_of(lanes: Lanes) -> Array:
-    return lanes.lane_ids.ravel() % lanes.extent[1] // WARP
 
 
 _EARLIER = {"earlier": "read"}

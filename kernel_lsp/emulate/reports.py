@@ -16,16 +16,18 @@ from kernel_lsp.emulate.lanes import Lanes
 from kernel_lsp.emulate.memory import Buffer, GlobalMemory
 from kernel_lsp.emulate.program import Location
 from kernel_lsp.emulate.races import Conflict
+from kernel_lsp.emulate.stage_reports import beside_agent
 
 if TYPE_CHECKING:
     from kernel_lsp.emulate.special import Geometry
 
 Array: TypeAlias = NDArray[Any]
+Place: TypeAlias = tuple[int, int]
 _VERBS = {"read": "reads", "write": "writes", "atomic": "atomically updates"}
 
 
 class Reports:
-    """Makes findings for the blocks of one launch.
+    """Makes findings for the blocks of one launch. A `Place` is the row and column of the first thread that did it.
 
     Args:
         findings: receives them.
@@ -35,7 +37,7 @@ class Reports:
     """
 
     def __init__(self, findings: FindingCollector, geometry: Geometry, memory: GlobalMemory, sites: list[Site]) -> None:
-        self._findings, self._geometry, self._memory, self._sites = findings, geometry, memory, sites
+        self._findings, self.geometry, self._memory, self.sites = findings, geometry, memory, sites
 
     def say(
         self,
@@ -49,7 +51,7 @@ class Reports:
         **values: Any,
     ) -> None:
         """Add a finding of the thread at `row` and `column`; `{who}` in the message becomes its name."""
-        thread, block = self._geometry.thread(column), self._geometry.block(row)
+        thread, block = self.geometry.thread(column), self.geometry.block(row)
         who = f"thread {_tuple(thread)} of block {_tuple(block)}"
         text = message.format(who=who)
         where = location or site.location
@@ -63,13 +65,16 @@ class Reports:
 
     def outside(self, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
         """Report accesses of global memory outside all buffers."""
-        row_position, row, column, count = self._first_of_grid(bad, lanes)
-        address = int(addresses.reshape(-1)[row_position])
+        position, row, column, count = self._first_of_grid(bad, lanes)
+        self.outside_at(int(addresses.reshape(-1)[position]), size, site, access, (row, column), count)
+
+    def outside_at(self, address: int, size: int, site: Site, access: str, thread: Place, count: int) -> None:
+        """Report accesses of global memory outside all buffers."""
         buffer = self._memory.nearest(address)
         values: dict[str, Any] = {"space": "global", "access": access, "address": address, "size": size, "count": count}
         what = f"{{who}} {_VERBS[access]} {size} bytes at {address:#x}"
         if buffer is None or not -(1 << 32) < address - buffer.address < (1 << 32):
-            self.say(FindingKind.OUT_OF_BOUNDS, site, f"{what}, which is in no buffer", row, column, **values)
+            self.say(FindingKind.OUT_OF_BOUNDS, site, f"{what}, which is in no buffer", *thread, **values)
             return
         index = address - buffer.address
         if index < 0:
@@ -80,7 +85,7 @@ class Reports:
             past = index + size - buffer.size
             place = f"{past:,} bytes past the end of {_named(buffer)}"
         message = f"{what}, {place} ({buffer.size:,} bytes), at byte {index:,}"
-        self.say(FindingKind.OUT_OF_BOUNDS, site, message, row, column, buffer=buffer.name, index=index, **values)
+        self.say(FindingKind.OUT_OF_BOUNDS, site, message, *thread, buffer=buffer.name, index=index, **values)
 
     def _first_of_grid(self, bad: Array, lanes: Lanes) -> tuple[int, int, int, int]:
         position = int(bad.reshape(-1).argmax())
@@ -117,22 +122,17 @@ class Reports:
         """Report writes to a read-only buffer."""
         position, row, column, count = self._first_of_grid(bad, lanes)
         address = int(addresses.reshape(-1)[position])
+        self.read_only_at(buffer, address, size, site, access, (row, column), count)
+
+    def read_only_at(
+        self, buffer: Buffer, address: int, size: int, site: Site, access: str, thread: Place, count: int
+    ) -> None:
+        """Report writes to a read-only buffer."""
         index = address - buffer.address
         message = f"{{who}} {_VERBS[access]} {size} bytes at byte {index:,} of {_named(buffer)}, which is read-only"
-        self.say(
-            FindingKind.OUT_OF_BOUNDS,
-            site,
-            message,
-            row,
-            column,
-            space="global",
-            access=access,
-            buffer=buffer.name,
-            address=address,
-            index=index,
-            size=size,
-            count=count,
-        )
+        values: dict[str, Any] = {"space": "global", "access": access, "buffer": buffer.name}
+        values |= {"address": address, "index": index, "size": size, "count": count}
+        self.say(FindingKind.OUT_OF_BOUNDS, site, message, *thread, **values)
 
     def unwritten(self, buffer: Buffer, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site) -> None:
         """Report reads of unwritten global memory."""
@@ -159,13 +159,31 @@ class Reports:
         """Report reads of unwritten shared memory."""
         position, row, column, count = self._first(bad, lanes)
         address = int(np.broadcast_to(addresses, bad.shape).reshape(-1)[position])
+        self.unwritten_shared_at(address, size, site, (row, column), count)
+
+    def unwritten_shared_at(self, address: int, size: int, site: Site, thread: Place, count: int) -> None:
+        """Report reads of unwritten shared memory."""
         message = f"{{who}} reads {size} bytes at byte {address:,} of shared memory, which no thread has written"
         values: dict[str, Any] = {"space": "shared", "access": "read", "address": address, "size": size, "count": count}
-        self.say(FindingKind.UNINITIALISED, site, message, row, column, **values)
+        self.say(FindingKind.UNINITIALISED, site, message, *thread, **values)
 
     def outside_shared(self, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
         """Report accesses beyond the block's shared memory."""
-        self._outside_own(addresses, bad, size, lanes, site, access, "shared", self._geometry.shared_bytes)
+        self._outside_own(addresses, bad, size, lanes, site, access, "shared", self.geometry.shared_bytes)
+
+    def ended_block(
+        self, bad: Array, rows: Array, addresses: Array, size: int, lanes: Lanes, site: Site, access: str
+    ) -> None:
+        """Report accesses of the shared memory of a block of the cluster that has ended; `bad` as selected, flat."""
+        position = int(bad.argmax())
+        row, column = divmod(int(lanes.lane_ids.reshape(-1)[position]), lanes.extent[1])
+        him, address = _tuple(self.geometry.block(int(rows[position]))), int(addresses[position])
+        message = (
+            f"{{who}} {_VERBS[access]} {size} bytes at byte {address:,} of the shared memory of block {him}, "
+            "which has ended"
+        )
+        values: dict[str, Any] = {"space": "shared", "access": access, "address": address, "size": size}
+        self.say(FindingKind.OUT_OF_BOUNDS, site, message, row, column, count=int(np.count_nonzero(bad)), **values)
 
     def outside_local(self, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
         """Report accesses beyond the thread's local memory."""
@@ -184,10 +202,35 @@ class Reports:
     ) -> None:
         position, row, column, count = self._first_of_grid(bad, lanes)
         address = int(addresses.reshape(-1)[position])
+        self._outside_own_at(address, size, site, access, (row, column), count, space, available)
+
+    def outside_shared_at(self, address: int, size: int, site: Site, access: str, thread: Place, count: int) -> None:
+        """Report accesses beyond the block's shared memory."""
+        self._outside_own_at(address, size, site, access, thread, count, "shared", self.geometry.shared_bytes)
+
+    def _outside_own_at(
+        self,
+        address: int,
+        size: int,
+        site: Site,
+        access: str,
+        thread: Place,
+        count: int,
+        space: str,
+        available: int | None,
+    ) -> None:
         has = "" if available is None else f", of which the block has {available:,} bytes"
         message = f"{{who}} {_VERBS[access]} {size} bytes at byte {address:,} of {space} memory{has}"
         values: dict[str, Any] = {"space": space, "access": access, "address": address, "size": size, "count": count}
-        self.say(FindingKind.OUT_OF_BOUNDS, site, message, row, column, **values)
+        self.say(FindingKind.OUT_OF_BOUNDS, site, message, *thread, **values)
+
+    def misaligned_shared_at(
+        self, address: int, align: int, site: Site, access: str, thread: Place, count: int
+    ) -> None:
+        """Report copies whose place in shared memory is no multiple of `align`."""
+        message = f"{{who}} {_VERBS[access]} at byte {address:,} of shared memory, which is no multiple of {align}"
+        values: dict[str, Any] = {"space": "shared", "access": access, "address": address, "count": count}
+        self.say(FindingKind.MISALIGNED, site, message, *thread, **values)
 
     def shared_race(
         self, addresses: Array, conflict: Conflict, size: int, lanes: Lanes, site: Site, access: str
@@ -197,12 +240,15 @@ class Reports:
             addresses = np.broadcast_to(addresses, lanes.shape)
         row, column = lanes.place(conflict.position, addresses.shape)
         address = int(addresses.reshape(-1)[conflict.position])
-        other = self._sites[conflict.site].location
+        if conflict.agent:
+            beside_agent(self, address, conflict, size, site, access, (row, column))
+            return
+        other = self.sites[conflict.site].location
         earlier = "has read" if conflict.before == "read" else "has written"
         if conflict.pending:
             earlier = "copies asynchronously without having waited for it"
         at = f" at line {other.own.line}" if other and other != site.location else ""
-        him = _tuple(self._geometry.thread(conflict.thread))
+        him = _tuple(self.geometry.thread(conflict.thread))
         by = "it itself" if conflict.thread == column else f"thread {him}"
         what = f"{{who}} {_VERBS[access]} byte {address:,} of shared memory, which {by} {earlier}{at}"
         message = what if conflict.pending else f"{what} with no barrier in between"
@@ -226,7 +272,7 @@ class Reports:
         address = int(np.broadcast_to(addresses, lost.shape).reshape(-1)[position])
         rivals = np.flatnonzero(flat.reshape(-1) == flat.reshape(-1)[position])
         _, rival = lanes.place(int(rivals[-1]), lost.shape)
-        him = _tuple(self._geometry.thread(rival))
+        him = _tuple(self.geometry.thread(rival))
         message = f"{{who}} writes byte {address:,} of shared memory, to which thread {him} writes another value"
         values: dict[str, Any] = {
             "space": "shared",
@@ -250,11 +296,16 @@ class Reports:
     ) -> None:
         """Report unordered accesses of global memory by different blocks."""
         position = conflict.position // per_access
-        row, column = lanes.place(position, addresses.shape)
-        address = int(addresses.reshape(-1)[position])
-        other = self._sites[conflict.site].location
+        thread = lanes.place(position, addresses.shape)
+        self.global_race_at(buffer, int(addresses.reshape(-1)[position]), conflict, size, site, access, thread)
+
+    def global_race_at(
+        self, buffer: Buffer, address: int, conflict: Conflict, size: int, site: Site, access: str, thread: Place
+    ) -> None:
+        """Report unordered accesses of global memory by different blocks."""
+        other = self.sites[conflict.site].location
         earlier = {"read": "reads", "write": "writes", "atomic": "updates"}[conflict.before]
-        him = "other blocks" if conflict.thread < 0 else f"block {_tuple(self._geometry.any_block(conflict.thread))}"
+        him = "other blocks" if conflict.thread < 0 else f"block {_tuple(self.geometry.any_block(conflict.thread))}"
         earlier = earlier.rstrip("s") if conflict.thread < 0 else earlier
         at = f" at line {other.own.line}" if other and other != site.location else ""
         index = address - buffer.address
@@ -268,13 +319,13 @@ class Reports:
             "size": size,
             "count": conflict.count,
         }
-        self.say(FindingKind.GLOBAL_RACE, site, message, row, column, other=other, access=access, **values)
+        self.say(FindingKind.GLOBAL_RACE, site, message, *thread, other=other, access=access, **values)
         if conflict.before == "read" and other != site.location:
             # Their order is random: the reader is as wrong as the writer.
             at = f" at line {site.location.own.line}" if site.location else ""
             message = f"{place} is read here while {{who}} {_VERBS[access]} it{at}, in no certain order"
             values |= {"access": "read", "location": other, "other": site.location}
-            self.say(FindingKind.GLOBAL_RACE, site, message, row, column, **values)
+            self.say(FindingKind.GLOBAL_RACE, site, message, *thread, **values)
 
     def overwritten(
         self, buffer: Buffer, addresses: Array, where: Array, lost: Array, size: int, lanes: Lanes, site: Site
@@ -289,7 +340,7 @@ class Reports:
                 continue
             address = int(addresses.reshape(-1)[position])
             index = address - buffer.address
-            him = _tuple(self._geometry.block(other_row))
+            him = _tuple(self.geometry.block(other_row))
             message = f"{{who}} writes byte {index:,} of {_named(buffer)}, to which block {him} writes another value"
             values: dict[str, Any] = {
                 "space": "global",

@@ -5,6 +5,7 @@ Worker-only: imports numpy.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,11 +22,16 @@ from kernel_lsp.emulate.races import GlobalShadow, SharedShadow
 from kernel_lsp.emulate.registers import Activation
 from kernel_lsp.emulate.reports import Reports
 from kernel_lsp.emulate.special import Geometry, clock
+from kernel_lsp.emulate.stage_reports import before_copy
 from kernel_lsp.emulate.taint import Origin
 
 if TYPE_CHECKING:
     from kernel_lsp.emulate.barriers import Barriers
+    from kernel_lsp.emulate.bulk import BulkGroups
+    from kernel_lsp.emulate.clusters import ClusterBarriers
     from kernel_lsp.emulate.copies import Copies
+    from kernel_lsp.emulate.phases import PhaseBarriers
+    from kernel_lsp.emulate.waits import PhaseWaits
 
 Array: TypeAlias = NDArray[Any]
 
@@ -96,8 +102,13 @@ class Resident:
         self.forced = False  # True if a group that waits for others must continue without them
         # Unwritten bytes met by the load just executed: unknown bits of its results, their lanes, their origin.
         self.missing: list[tuple[list[Array], Lanes, Origin]] = []
+        self._unwritten_shared: list[Callable[[], None]] = []
         self.barriers: Barriers
+        self.bulk_groups: BulkGroups
+        self.cluster_barriers: ClusterBarriers
         self.copies: Copies
+        self.phases: PhaseBarriers
+        self.phase_waits: PhaseWaits
 
     def special(self, name: str) -> Array:
         """Return a special register, for all threads."""
@@ -160,13 +171,29 @@ class Resident:
 
         def report(used: Array) -> None:
             if buffer is None:
-                reports.unwritten_shared(places, used, size, everyone, site)
+                self._unwritten_shared.append(lambda: self._settle(places, used, size, site))
             elif policy is Unwritten.UNKNOWN:
                 raise Unfinished
             else:
                 reports.unwritten(buffer, places, used, size, everyone, site)
 
         self.missing.append((spread, lanes, Origin(threads, report)))
+
+    def settle(self) -> None:
+        """Report uses of unwritten shared memory, once all threads have ended: copies may have come too late."""
+        for report in self._unwritten_shared:
+            report()
+        self._unwritten_shared.clear()
+
+    def _settle(self, places: Array, used: Array, size: int, site: Site) -> None:
+        row, column = np.unravel_index(int(used.argmax()), used.shape)
+        address = int(np.broadcast_to(places, used.shape)[row, column])
+        copy = self.shared_shadow.copied_since(int(row), address)
+        if copy is None:
+            self.reports.unwritten_shared(places, used, size, self.everyone, site)
+        else:
+            thread = int(row), int(column)
+            before_copy(self.reports, address, copy, size, site, thread, int(np.count_nonzero(used)))
 
     def leave(self, lanes: Lanes) -> None:
         """Remove these threads, which have exited."""

@@ -68,6 +68,7 @@ def _follow(decoded: Decoded, position: int, instruction: PtxInstruction, held: 
     """Add the registers and spaces that hold loaded values after this instruction."""
     parts, flow = instruction.parts, decoded.flow(position)
     name, space = parts[0], space_of(parts)
+    space = "shared" if space == "cluster" else space
     if name in _LOADS:
         constant = "const" in parts or (space == "param" and decoded.function.entry)
         if not constant and (space in spaces or not space):

@@ -6,6 +6,7 @@ Worker-only: imports numpy.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,8 +27,6 @@ _ALIKE = {
     "%reserved_smem_offset_cap": 0,
     "%reserved_smem_offset_0": 0,
     "%reserved_smem_offset_1": 0,
-    "%cluster_ctarank": 0,
-    "%cluster_nctarank": 1,
     **{f"%pm{number}": 0 for number in range(8)},
     **{f"%envreg{number}": 0 for number in range(32)},
 }
@@ -43,6 +42,7 @@ class Geometry:
         numbers: linear numbers of the resident blocks, one for each row.
         shared_bytes, dynamic_bytes: shared memory of a block, and the part that the launch requested.
         device: the GPU that it runs on.
+        cluster: blocks of a cluster in x, y, z, whose rows are neighbours; None without clusters.
     """
 
     grid: Triple
@@ -51,6 +51,12 @@ class Geometry:
     shared_bytes: int
     dynamic_bytes: int
     device: Device
+    cluster: Triple | None = None
+
+    @property
+    def cluster_size(self) -> int:
+        """Return the blocks of a cluster; a launch without clusters has clusters of one block."""
+        return prod(self.cluster or (1,))
 
     @property
     def threads(self) -> int:
@@ -106,13 +112,15 @@ class Geometry:
             found[f"%ctaid.{axis}"] = (numbers // np.uint64(step_block) % np.uint64(blocks)).astype(np.uint32)
             found[f"%ntid.{axis}"] = np.full((1, 1), threads, np.uint32)
             found[f"%nctaid.{axis}"] = np.full((1, 1), blocks, np.uint32)
-            # A launch without clusters has clusters of one block.
-            found[f"%clusterid.{axis}"] = found[f"%ctaid.{axis}"]
-            found[f"%nclusterid.{axis}"] = found[f"%nctaid.{axis}"]
-            found[f"%cluster_ctaid.{axis}"] = np.zeros((1, 1), np.uint32)
-            found[f"%cluster_nctaid.{axis}"] = np.ones((1, 1), np.uint32)
+            size = np.uint32((self.cluster or (1, 1, 1))["xyz".index(axis)])
+            found[f"%clusterid.{axis}"], found[f"%cluster_ctaid.{axis}"] = np.divmod(found[f"%ctaid.{axis}"], size)
+            found[f"%nclusterid.{axis}"] = found[f"%nctaid.{axis}"] // size
+            found[f"%cluster_nctaid.{axis}"] = np.full((1, 1), size, np.uint32)
             step_thread, step_block = step_thread * threads, step_block * blocks
-        found["%is_explicit_cluster"] = np.zeros((1, 1), np.bool_)
+        ranks = np.arange(len(self.numbers), dtype=np.uint32)[:, None] % np.uint32(self.cluster_size)
+        found["%cluster_ctarank"] = ranks
+        found["%cluster_nctarank"] = np.full((1, 1), self.cluster_size, np.uint32)
+        found["%is_explicit_cluster"] = np.full((1, 1), self.cluster is not None)
         return found
 
 

@@ -50,6 +50,8 @@ _USES = _NO_RESULT | {
     "stmatrix",
     "movmatrix",
     "elect",
+    "mbarrier",
+    "wgmma",
 }
 
 
@@ -95,7 +97,8 @@ def flow(instruction: PtxInstruction, slots: dict[str, int]) -> Flow:
     name = instruction.parts[0]
     operands = list(instruction.operands)
     results: tuple[int, ...] = ()
-    if operands and name not in _NO_RESULT | {"stmatrix"} and not (name == "wmma" and "store" in instruction.parts):
+    takes = not operands or isinstance(operands[0], Address) or name in _NO_RESULT | {"stmatrix"}
+    if not takes and not (name == "wmma" and "store" in instruction.parts):
         results = tuple(_slots(operands.pop(0), slots))
     groups = tuple(tuple(_slots(operand, slots)) for operand in operands)
     guard = None if instruction.guard is None else slots[instruction.guard.register.name]

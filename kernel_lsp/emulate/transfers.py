@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kernel_lsp.emulate import access
+from kernel_lsp.emulate import spaces
 from kernel_lsp.emulate.barriers import release
 from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.decode import Decoder, Step
@@ -32,13 +32,13 @@ _STRONG = {"volatile", "relaxed", "acquire", "release", "mmio"}
 _NOTHING = {"prefetch", "prefetchu", "discard", "applypriority", "createpolicy"}
 
 
-def space_of(parts: tuple[str, ...]) -> str | None:
-    """Return the state space that an opcode names; empty for a generic address, None for one that is not emulated."""
+def space_of(parts: tuple[str, ...]) -> str:
+    """Return the state space that an opcode names; `cluster` for `.shared::cluster`, empty for a generic address."""
     for part in parts:
         name, _, where = part.partition("::")
         if name in _SPACES:
             if name == "shared" and where == "cluster":
-                return None
+                return "cluster"
             return "global" if name == "const" else name
     return ""
 
@@ -82,8 +82,6 @@ def bind_transfers(decoder: Decoder, instruction: PtxInstruction, site: Site) ->
     if parts[0] not in ("ld", "ldu", "st"):
         return None
     space = space_of(parts)
-    if space is None:
-        return None
     address = instruction.operands[1 if parts[0] != "st" else 0]
     if not isinstance(address, Address):
         return None
@@ -108,7 +106,7 @@ def _bind_load(decoder: Decoder, instruction: PtxInstruction, site: Site, space:
     wide = parts[-1] == "b128"
 
     def load(resident: Resident, activation: Activation, lanes: Lanes) -> None:
-        values = access.load(resident, space, locate(resident, activation, lanes), kind, vector, lanes, site, strong)
+        values = spaces.load(resident, space, locate(resident, activation, lanes), kind, vector, lanes, site, strong)
         if wide:
             values = [np.stack(values[n : n + 2], axis=-1) for n in range(0, vector, 2)]
         for store, value in zip(stores, values, strict=True):
@@ -137,7 +135,7 @@ def _bind_store(decoder: Decoder, instruction: PtxInstruction, site: Site, space
         values = [value if value.dtype == kind else value.astype(kind) for value in values]
         if releases and resident.check:
             release(resident, lanes, "cta" in parts)
-        access.store(resident, space, locate(resident, activation, lanes), values, lanes, site, strong)
+        spaces.store(resident, space, locate(resident, activation, lanes), values, lanes, site, strong)
 
     return store
 

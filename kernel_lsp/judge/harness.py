@@ -240,9 +240,9 @@ class Harness:
     async def _emulated(self, candidate: Candidate, built: Built) -> Built:
         """Return a CUDA version compiled for the emulator; the last architecture tried is the one it was `built` for.
 
-        Code that only a GPU can run stays as it is: built for an earlier architecture it may be other code, or none.
+        Code of Hopper or later stays as it is: built for an earlier architecture it may be other code, or none.
         """
-        if built.needs_gpu:
+        if built.is_modern:
             return built
         *others, own = emulated_devices(self.builders.device)
         for device in others:

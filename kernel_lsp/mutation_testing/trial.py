@@ -109,7 +109,7 @@ async def _emulated_device(target: Target, settings: Settings, pool: Pool) -> De
     *smaller, last = emulated_devices(target_device(None, settings.arch))
     if compiler_part(target.language).compiles_at_launch:
         return next(iter(smaller), last)
-    if (await Builders(pool, settings, last).build(target.workload, target.baseline)).needs_gpu:
+    if (await Builders(pool, settings, last).build(target.workload, target.baseline)).is_modern:
         return last
     for device in smaller:
         builders = Builders(pool, settings, device)

@@ -3,7 +3,7 @@
 import difflib
 
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.rules import compiling, correctness, housekeeping, memory, performance, regression
+from kernel_lsp.rules import asynchronous, compiling, correctness, housekeeping, memory, performance, regression
 from kernel_lsp.rules.rule import Rule
 
 RULES: dict[str, Rule] = {
@@ -15,6 +15,7 @@ RULES: dict[str, Rule] = {
         performance.RULES,
         regression.RULES,
         housekeeping.RULES,
+        asynchronous.RULES,
     )
     for rule in rules
 }

@@ -18,6 +18,7 @@ class Group(StrEnum):
     PERFORMANCE = "performance"
     REGRESSION = "regressions"
     HOUSEKEEPING = "housekeeping"
+    ASYNCHRONOUS = "asynchronous copies"
 
 
 class Needs(StrEnum):

@@ -12,7 +12,10 @@ from kernel_lsp.runner.worker import WorkerDied, WorkerTimedOut
 
 RUN_ERRORS = (WorkerFailure, KernelLspError)
 """Errors that running a version may end in."""
-_AMISS = ("uninitialised", "shared-race", "global-race")  # a GPU runs such code, with unpredictable answers
+_AMISS = (  # a GPU runs such code, with unpredictable answers
+    *("uninitialised", "shared-race", "global-race"),
+    *("unawaited-copy", "overwritten-stage", "missing-proxy-fence"),
+)
 
 
 @dataclass(slots=True)

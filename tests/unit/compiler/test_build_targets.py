@@ -13,7 +13,7 @@ from kernel_lsp.compiler.host.flags import translate
 from kernel_lsp.compiler.nvcc import compile_nvcc
 from kernel_lsp.compiler.nvrtc import compile_nvrtc
 from kernel_lsp.compiler.options import BuildOptions
-from kernel_lsp.compiler.target import needs_gpu, split_targets, target_of, wider_target
+from kernel_lsp.compiler.target import is_modern, split_targets, target_of, wider_target
 from kernel_lsp.compiler.toolchain import tool
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_device
@@ -77,7 +77,7 @@ def test_code_with_hoppers_instructions_is_built_for_hopper(text: str, tmp_path:
     assert build.binary is not None, build.log
     assert (build.binary.arch, cubin_arch(build.binary.cubin)) == ("sm_90a", "sm_90")
     assert ".target sm_90a" in (build.binary.ptx or "")
-    assert needs_gpu(build.binary.ptx)
+    assert is_modern(build.binary.ptx)
 
 
 def test_an_option_decides_for_code_that_does_not_say(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_an_option_decides_for_code_that_does_not_say(tmp_path: Path) -> None:
     build = build_cuda(source, "sm_90", options=BuildOptions(("-gencode", "arch=compute_90a,code=sm_90a")))
     assert build.binary is not None, build.log
     assert build.binary.arch == "sm_90a"
-    assert not needs_gpu(build.binary.ptx)
+    assert not is_modern(build.binary.ptx)
 
 
 def _by_nvcc(text: str, path: Path) -> Build:

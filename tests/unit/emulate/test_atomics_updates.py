@@ -168,7 +168,6 @@ def test_vectors_update_each_element() -> None:
 @pytest.mark.parametrize(
     "opcode",
     [
-        "atom.shared::cluster.add.u32",
         "red.async.relaxed.cluster.add.u32",
         "multimem.red.add.f32",
         "atom.add.q7",

@@ -95,10 +95,10 @@ def test_eight_bit_floats_of_triton_are_emulated_as_on_the_first_gpu_that_has_th
 
 
 def test_what_only_a_gpu_can_run_is_named_with_its_line_and_is_no_error(check):
-    line = 'asm volatile("barrier.cluster.arrive.aligned;");'
+    line = 'asm volatile("multimem.red.release.gpu.global.add.u32 [%0], 1;" :: "l"(y));'
     report = check("twice.cu", TWICE.replace("LINE", line), WORKLOAD)
     assert report.ok, report.diagnostics
     why = report.emulation.needs_gpu
-    assert "barrier.cluster.arrive" in why.reason
+    assert "multimem.red" in why.reason
     assert (Path(why.path), why.line) == (report.path, 4)
     assert [check.name for check in report.checks] == ["workload", "run"]

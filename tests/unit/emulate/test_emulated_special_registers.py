@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from emulator_kit import compiled, launch
 
-from kernel_lsp.emulate.errors import NeedsGpu
-
 WARP_SIZE = """
 extern "C" __global__ void k(int* y) {
     y[threadIdx.x] = threadIdx.x / warpSize * 100 + warpSize;
@@ -63,9 +61,3 @@ def test_registers_of_a_thread(register, value):
 @pytest.mark.parametrize("register", ["%clock64", "%globaltimer", "%gridid", "%pm3_64", "%current_graph_exec"])
 def test_registers_of_64_bits(register):
     assert len(set(read(register, 64).tolist())) == 1
-
-
-def test_clusters_of_several_blocks_need_a_gpu():
-    text = 'extern "C" __global__ void __cluster_dims__(2, 1, 1) k(int* y) { y[blockIdx.x] = 1; }'
-    with pytest.raises(NeedsGpu, match="a cluster of 2 blocks"):
-        launch(compiled(text, "sm_90"), "k", 2, 1, np.zeros(2, np.int32))

@@ -17,6 +17,7 @@ DECADES = {
     Group.PERFORMANCE: 3,
     Group.REGRESSION: 4,
     Group.HOUSEKEEPING: 5,
+    Group.ASYNCHRONOUS: 6,
 }
 
 

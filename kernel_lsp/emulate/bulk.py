@@ -1,0 +1,265 @@
+"""`cp.async.bulk`: copies of many bytes that one thread starts, between global and shared memory.
+
+Worker-only: imports numpy. The meaning is that of the PTX ISA, "Data Movement and Conversion: cp.async.bulk". A copy to
+shared memory reports its bytes to an mbarrier; one to global memory belongs to a group of its thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernel_lsp.emulate.bulk_memory import (
+    CHUNK,
+    Copiers,
+    read_global,
+    read_shared,
+    sound_shared,
+    write_global,
+    write_shared,
+)
+from kernel_lsp.emulate.counters import Site
+from kernel_lsp.emulate.decode import Decoder, Step
+from kernel_lsp.emulate.errors import NeedsGpu
+from kernel_lsp.emulate.findings import FindingKind
+from kernel_lsp.emulate.lanes import WARP, Lanes
+from kernel_lsp.emulate.memory import SHARED_WINDOW, WINDOW_BYTES
+from kernel_lsp.emulate.phases import Users
+from kernel_lsp.emulate.program import Address, Immediate, Operand, PtxInstruction
+from kernel_lsp.emulate.registers import Activation
+from kernel_lsp.emulate.remote import RANK_SHIFT
+from kernel_lsp.emulate.transfers import Locate, locator
+
+if TYPE_CHECKING:
+    from kernel_lsp.emulate.resident import Resident
+
+Array: TypeAlias = NDArray[Any]
+
+_WORD = np.dtype("<u8")
+
+
+class BulkGroups:
+    """The groups of bulk copies that each resident thread has closed, and the agents that carry them out."""
+
+    def __init__(self, resident: Resident) -> None:
+        self._resident = resident
+        self._committed = np.zeros(resident.extent, np.int64)
+        self._agents: dict[int, int] = {}  # by column
+        self._waited = np.zeros(resident.extent, np.int64)
+        self._last: dict[int, tuple[Site, Array]] = {}  # by column: the last copy, and the group that it is part of
+
+    def start(self, copiers: Copiers, thread: int) -> tuple[int, Array]:
+        """Return agent and clock of a copy in the open group of the thread `thread` of each block."""
+        if thread not in self._agents:
+            self._agents[thread] = self._resident.shared_shadow.clocks.agent()
+            self._last[thread] = (copiers.site, np.zeros(len(self._committed), np.int64))
+        clock = self._committed[copiers.owners, thread] + 1
+        last = self._last[thread][1]
+        last[copiers.owners] = clock
+        self._last[thread] = (copiers.site, last)
+        return self._agents[thread], clock
+
+    def commit(self, lanes: Lanes) -> None:
+        """Close the groups of these threads."""
+        self._committed[lanes.to_mask()] += 1
+
+    def wait(self, pending: int, lanes: Lanes) -> None:
+        """Wait for all groups of these threads but the last `pending`."""
+        mask, clocks = lanes.to_mask(), self._resident.shared_shadow.clocks
+        self._waited[mask] = np.maximum(self._waited, self._committed - pending)[mask]
+        for column, agent in self._agents.items():
+            rows = np.flatnonzero(mask[:, column])
+            if len(rows):
+                clocks.expand()
+                clocks.learn(agent, (rows, np.full(len(rows), column // WARP)), self._waited[rows, column])
+
+    def finish(self) -> None:
+        """Report copies out of shared memory that nobody waited for before the block ended."""
+        for column, (site, last) in self._last.items():
+            rows = np.flatnonzero(last > self._waited[:, column])
+            if len(rows):
+                message = "{who} ends, and its block with it, while the copy that it starts here may still read"
+                kind, row = FindingKind.UNAWAITED_COPY, int(rows[0])
+                self._resident.reports.say(kind, site, f"{message} shared memory", row, column, count=len(rows))
+
+
+def bind_bulk(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step | None:
+    """Bind bulk copies without tensors, and the groups of all bulk copies."""
+    parts = instruction.parts
+    if parts[:3] != ("cp", "async", "bulk") or "tensor" in parts:
+        return None
+    if parts[3] == "commit_group":
+        return lambda resident, _, lanes: resident.bulk_groups.commit(lanes)
+    if parts[3] == "wait_group":
+        (pending,) = instruction.operands
+        assert isinstance(pending, Immediate)
+        return lambda resident, _, lanes: resident.bulk_groups.wait(pending.bits, lanes)
+    if parts[3] == "prefetch":
+        return lambda _r, _a, _l: None
+    if "bulk_group" in parts and parts[3] == "global":
+        return _bind_out(decoder, instruction, site)
+    if parts[3] in ("shared::cluster", "shared::cta") and parts[4] in ("global", "shared::cta"):
+        return _bind_in(decoder, instruction, site)
+    return None
+
+
+def flat(value: Array, lanes: Lanes) -> Array:
+    """Return a value of some threads as one int64 for each of them."""
+    return lanes.select(np.broadcast_to(value, lanes.shape)).reshape(-1).astype(np.int64)
+
+
+def copiers_of(lanes: Lanes, site: Site) -> Copiers:
+    """Return the threads, which copy to or from their own blocks' shared memory."""
+    owners, columns = np.divmod(lanes.lane_ids.reshape(-1), lanes.extent[1])
+    return Copiers(owners, owners, columns, site)
+
+
+def in_cluster(resident: Resident, addresses: Array, owners: Array) -> tuple[Array, Array]:
+    """Return the blocks' rows and the offsets that `.shared::cluster` addresses name; row -1 for no block."""
+    addresses = np.where(addresses >= SHARED_WINDOW, addresses - SHARED_WINDOW, addresses)
+    ranks, size = addresses >> RANK_SHIFT, resident.geometry.cluster_size
+    rows = np.where(ranks > 0, owners // size * size + ranks - 1, owners)
+    return np.where((ranks < 0) | (ranks > size), -1, rows), addresses & (WINDOW_BYTES - 1)
+
+
+class Delivery:
+    """Where copies into shared memory go, and the mbarriers that they report to: the operands of an instruction."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        instruction: PtxInstruction,
+        site: Site,
+        target: Operand,
+        barrier: Operand,
+        extra: list[Operand],
+    ) -> None:
+        assert isinstance(target, Address)
+        assert isinstance(barrier, Address)
+        parts = instruction.parts
+        self._site = site
+        self._target: Locate = locator(decoder, target)
+        self._barrier: Locate = locator(decoder, barrier)
+        self._mask = decoder.fetch(extra[0], "u16") if "multicast::cluster" in parts else None
+
+    def each(
+        self, resident: Resident, activation: Activation, lanes: Lanes
+    ) -> list[tuple[Copiers, Array, Array, Array]]:
+        """Return for each block that receives: who copies, offsets there and of the mbarrier, threads' positions."""
+        copiers = copiers_of(lanes, self._site)
+        rows, offsets = in_cluster(resident, flat(self._target(resident, activation, lanes), lanes), copiers.owners)
+        _, barriers = in_cluster(resident, flat(self._barrier(resident, activation, lanes), lanes), copiers.owners)
+        everyone = np.arange(len(rows))
+        if self._mask is None:
+            return [(Copiers(rows, copiers.owners, copiers.columns, self._site), offsets, barriers, everyone)]
+        size = resident.geometry.cluster_size
+        masks = flat(self._mask(resident, activation, lanes), lanes)
+        found: list[tuple[Copiers, Array, Array, Array]] = []
+        for rank in range(size):
+            chosen = np.flatnonzero(masks >> rank & 1)
+            if len(chosen):
+                part = copiers.part(chosen)
+                there = Copiers(part.owners // size * size + rank, part.owners, part.columns, self._site)
+                found.append((there, offsets[chosen], barriers[chosen], chosen))
+        return found
+
+
+def deliver(
+    resident: Resident, copiers: Copiers, barriers: Array, places: Array, data: Array, known: Array, amount: int
+) -> None:
+    """Write elements (threads, elements) to shared memory, and report `amount` bytes of each thread to its mbarrier."""
+    phases = resident.phases
+    for address in np.unique(barriers):
+        at = np.flatnonzero(barriers == address)
+        mine, barrier = copiers.part(at), phases.at(int(address))
+        users = phases.usable(barrier, Users(mine.rows, mine.owners, mine.columns, np.arange(len(at))), mine.site)
+        live = users.positions
+        mine, at = mine.part(live), at[live]
+        if len(at):
+            agent = phases.agent(barrier)
+            clock = barrier.completed[mine.rows] + 1
+            write_shared(resident, places[at], data[at], mine, agent, clock, known[at])
+            phases.bring(barrier, mine.rows, np.full(len(at), amount), mine.site)
+
+
+def _bind_in(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step:
+    """Bind copies into shared memory, from global memory or from the thread's own shared memory."""
+    target, source, size, barrier, *extra = instruction.operands
+    assert isinstance(source, Address)
+    delivery = Delivery(decoder, instruction, site, target, barrier, extra)
+    origin, fetch = locator(decoder, source), decoder.fetch(size, "u32")
+    shared = instruction.parts[4] == "shared::cta"
+
+    def copy(resident: Resident, activation: Activation, lanes: Lanes) -> None:
+        sizes, sources = (
+            flat(fetch(resident, activation, lanes), lanes),
+            flat(origin(resident, activation, lanes), lanes),
+        )
+        for copiers, offsets, barriers, threads in delivery.each(resident, activation, lanes):
+            for amount in np.unique(sizes[threads]):
+                same = np.flatnonzero(sizes[threads] == amount)
+                part, at, chosen = copiers.part(same), offsets[same], threads[same]
+                sound = _sound(resident, at, sources[chosen], int(amount), part, "write")
+                part, at, chosen, signals = part.part(sound), at[sound], chosen[sound], barriers[same][sound]
+                if len(chosen):
+                    steps = np.arange(0, amount, _WORD.itemsize)
+                    data, unwritten = _read(resident, sources[chosen][:, None] + steps, part, shared)
+                    deliver(resident, part, signals, at[:, None] + steps, data, ~unwritten, int(amount))
+
+    return copy
+
+
+def _read(resident: Resident, addresses: Array, copiers: Copiers, shared: bool) -> tuple[Array, Array]:
+    if not shared:
+        return read_global(resident, addresses, None, _WORD, copiers)
+    offsets = addresses & (WINDOW_BYTES - 1)
+    sound = sound_shared(resident, offsets[:, -1], _WORD.itemsize, _WORD.itemsize, copiers, "read")[:, None]
+    data = resident.shared_view(_WORD)[copiers.owners[:, None], np.where(sound, offsets, 0) // _WORD.itemsize]
+    return data, np.zeros(addresses.shape, np.bool_)
+
+
+def _sound(
+    resident: Resident, offsets: Array, addresses: Array, amount: int, copiers: Copiers, access: str
+) -> NDArray[np.intp]:
+    """Return the positions of copies whose places are aligned, and in bounds in shared memory; report the others."""
+    if amount % CHUNK:
+        row, column = int(copiers.owners[0]), int(copiers.columns[0])
+        message = f"{{who}} copies {amount:,} bytes at once, which is no multiple of {CHUNK}"
+        resident.reports.say(FindingKind.MISALIGNED, copiers.site, message, row, column, access=access)
+        return np.zeros(0, np.intp)
+    sound = sound_shared(resident, offsets, amount, CHUNK, copiers, access) & (copiers.rows >= 0)
+    crooked = np.flatnonzero(sound & (addresses % CHUNK != 0))
+    if len(crooked):
+        row, column = int(copiers.owners[crooked[0]]), int(copiers.columns[crooked[0]])
+        address = int(addresses[crooked[0]])
+        message = f"{{who}} copies to or from {address:#x}, which is no multiple of {CHUNK}"
+        resident.reports.say(FindingKind.MISALIGNED, copiers.site, message, row, column, address=address)
+    return np.flatnonzero(sound & (addresses % CHUNK == 0))
+
+
+def _bind_out(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step:
+    """Bind copies from shared to global memory."""
+    target, source, size, *_ = instruction.operands
+    if "cp_mask" in instruction.parts or not (isinstance(target, Address) and isinstance(source, Address)):
+        raise NeedsGpu(f"`{instruction.opcode}`")
+    to, origin, fetch = locator(decoder, target), locator(decoder, source), decoder.fetch(size, "u32")
+
+    def copy(resident: Resident, activation: Activation, lanes: Lanes) -> None:
+        copiers = copiers_of(lanes, site)
+        sizes = flat(fetch(resident, activation, lanes), lanes)
+        targets, sources = (flat(locate(resident, activation, lanes), lanes) for locate in (to, origin))
+        sources = sources & (WINDOW_BYTES - 1)
+        for amount, column in {(int(a), int(c)) for a, c in zip(sizes, copiers.columns, strict=True)}:
+            at = np.flatnonzero((sizes == amount) & (copiers.columns == column))
+            part = copiers.part(at)
+            sound = _sound(resident, sources[at], targets[at], amount, part, "read")
+            if not len(sound):
+                continue
+            part, at, steps = part.part(sound), at[sound], np.arange(0, amount, _WORD.itemsize)
+            agent, clock = resident.bulk_groups.start(part, column)
+            data = read_shared(resident, sources[at][:, None] + steps, _WORD, part, agent, clock)
+            write_global(resident, targets[at][:, None] + steps, None, data, part)
+
+    return copy

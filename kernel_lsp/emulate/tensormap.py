@@ -1,0 +1,114 @@
+"""Tensor maps: how a kernel's tensor lies in memory, and which box of it a tensor copy moves.
+
+For the driver a tensor map is 128 opaque bytes. Where there is no GPU, these are the map's parameters; only the
+emulator reads them. The parameters and what they must fulfil are those of `cuTensorMapEncodeTiled` in the CUDA driver
+API.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from kernel_lsp.emulate.errors import NeedsGpu
+
+BYTES = 128
+_MAGIC = b"KLtm"
+_HEAD = struct.Struct("<4s4B")  # magic, type, rank, swizzle, fill
+_ARRAYS = struct.Struct("<Q5Q4Q5H5B")
+_MOST_BOX = 256
+_MOST_STRIDE = 8
+_ALIGN = 16
+
+ELEMENT_BYTES = {0: 1, 1: 2, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 8, 9: 2, 10: 4, 11: 4, 12: 4}
+"""Bytes of each `CUtensorMapDataType` before the packed ones."""
+_PLAIN = frozenset(range(10))  # the later types round what they copy
+SWIZZLE_BYTES = (0, 32, 64, 128)
+"""Bytes of a row of the pattern of each `CUtensorMapSwizzle`; 0 without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A tiled tensor map.
+
+    Attributes:
+        kind: a `CUtensorMapDataType`.
+        address: of the tensor in global memory.
+        shape: elements in each dimension, the innermost first.
+        strides: bytes between neighbours in each dimension but the innermost.
+        box: elements of the box in each dimension.
+        steps: of each dimension of the box every so many elements are copied.
+        swizzle: a `CUtensorMapSwizzle`.
+        fills_with_nan: whether elements outside the tensor are NaNs instead of zeros.
+    """
+
+    kind: int
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    swizzle: int = 0
+    fills_with_nan: bool = False
+
+    @property
+    def element_bytes(self) -> int:
+        """Return the bytes of an element."""
+        return ELEMENT_BYTES[self.kind]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Return the elements in each dimension that a copy moves, the innermost first."""
+        return tuple(-(-extent // step) for extent, step in zip(self.box, (1, *self.steps[1:]), strict=True))
+
+    def fault(self) -> str | None:
+        """Return why the driver refuses such a map; None if it does not."""
+        rank, inner = len(self.shape), self.box[0] * self.element_bytes
+        if self.address % _ALIGN:
+            return f"the tensor's address is no multiple of {_ALIGN}"
+        if any(stride % _ALIGN or not 0 < stride < 1 << 40 for stride in self.strides):
+            return f"a stride is no multiple of {_ALIGN} bytes"
+        if not 1 <= rank <= 5 or any(not 0 < extent <= 1 << 32 for extent in self.shape):
+            return "a tensor has one to five dimensions of at least one element"
+        if any(not 0 < extent <= _MOST_BOX for extent in self.box):
+            return f"a box has 1 to {_MOST_BOX} elements in each dimension"
+        if any(not 0 < step <= _MOST_STRIDE for step in self.steps):
+            return f"an element stride is 1 to {_MOST_STRIDE}"
+        if inner % _ALIGN:
+            return f"the inner dimension of the box has {inner} bytes, no multiple of {_ALIGN}"
+        most = SWIZZLE_BYTES[self.swizzle]
+        if most and inner > most:
+            return f"the inner dimension of the box has {inner} bytes, more than the {most} of its swizzle"
+        return None
+
+    def encode(self) -> bytes:
+        """Return the map as 128 bytes."""
+        rank = len(self.shape)
+        head = _HEAD.pack(_MAGIC, self.kind, rank, self.swizzle, self.fills_with_nan)
+        padded = [
+            *(*self.shape, *(1,) * (5 - rank)),
+            *(*self.strides, *(0,) * (5 - rank))[:4],
+            *(*self.box, *(1,) * (5 - rank)),
+            *(*self.steps, *(1,) * (5 - rank)),
+        ]
+        return (head + _ARRAYS.pack(self.address, *padded)).ljust(BYTES, b"\0")
+
+
+def decode(data: bytes) -> TensorMap:
+    """Return the map that `encode` has packed.
+
+    Raises:
+        NeedsGpu: it has not, or the map is of a kind that is not emulated.
+    """
+    magic, kind, rank, swizzle, fill = _HEAD.unpack_from(data)
+    if magic != _MAGIC:
+        raise NeedsGpu("a tensor map that was not made by cuTensorMapEncodeTiled, or was changed by the kernel,")
+    if kind not in _PLAIN:
+        raise NeedsGpu("a tensor map that rounds what it copies")
+    if fill:
+        raise NeedsGpu("a tensor map that fills with NaNs")
+    address, *rest = _ARRAYS.unpack_from(data, _HEAD.size)
+    shape, strides, box, steps = rest[:5], rest[5:9], rest[9:14], rest[14:]
+    return TensorMap(
+        kind, address, tuple(shape[:rank]), tuple(strides[: rank - 1]), tuple(box[:rank]), tuple(steps[:rank]), swizzle
+    )

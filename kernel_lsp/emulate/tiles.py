@@ -1,0 +1,163 @@
+"""`cp.async.bulk.tensor`: copies of a box of a tensor, whose shape a tensor map tells.
+
+Worker-only: imports numpy. The meaning is that of the PTX ISA, "Tensors": the box is dense in shared memory, the
+innermost dimension first; elements outside the tensor are zeros on the way in and are left out on the way out. A
+swizzle exchanges pieces of 16 bytes by bits of their address in shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernel_lsp.emulate import tensormap
+from kernel_lsp.emulate.bulk import Delivery, copiers_of, deliver, flat
+from kernel_lsp.emulate.bulk_memory import CHUNK, Copiers, read_global, read_shared, sound_shared, write_global
+from kernel_lsp.emulate.counters import Site
+from kernel_lsp.emulate.decode import Decoder, Step
+from kernel_lsp.emulate.errors import NeedsGpu
+from kernel_lsp.emulate.lanes import Lanes
+from kernel_lsp.emulate.memory import WINDOW_BYTES, raw_type
+from kernel_lsp.emulate.program import Address, Immediate, Operand, PtxInstruction, Register, Symbol, Vector
+from kernel_lsp.emulate.registers import Activation
+from kernel_lsp.emulate.tensormap import SWIZZLE_BYTES, TensorMap
+from kernel_lsp.emulate.transfers import locator
+
+if TYPE_CHECKING:
+    from kernel_lsp.emulate.resident import Resident
+
+Array: TypeAlias = NDArray[Any]
+Operands: TypeAlias = "Callable[[Resident, Activation, Lanes], tuple[Array, Array]]"
+
+_ALIGN = 128  # of a box in shared memory
+
+
+def bind_tiles(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step | None:
+    """Bind tiled tensor copies, and prefetches of boxes."""
+    parts = instruction.parts
+    if parts[:3] != ("cp", "async", "bulk") or "tensor" not in parts:
+        return None
+    if "prefetch" in parts:
+        return lambda _r, _a, _l: None
+    if any(part.startswith(("im2col", "tile::", "cta_group")) for part in parts):
+        return None
+    if "bulk_group" in parts:
+        return _bind_out(decoder, instruction, site)
+    if "mbarrier::complete_tx::bytes" in parts:
+        return _bind_in(decoder, instruction, site)
+    return None
+
+
+def swizzled(places: Array, swizzle: int) -> Array:
+    """Return where the bytes of offsets in shared memory lie with a `CUtensorMapSwizzle`.
+
+    Bits from 4 on are exchanged by those from 7 on: one with 32 bytes, two with 64, three with 128.
+    """
+    if swizzle >= len(SWIZZLE_BYTES):
+        raise NeedsGpu("a swizzle of other pieces than 16 bytes")
+    mask = SWIZZLE_BYTES[swizzle] // CHUNK - 1 if swizzle else 0
+    return places ^ (places >> 3 & mask << 4)
+
+
+def _named_tensor(decoder: Decoder, operand: Operand) -> Operands:
+    """Return a function that gives the maps' addresses and the coordinates (threads, dimensions) of `[map, {x, y}]`."""
+    assert isinstance(operand, Vector)
+    base, coordinates = operand.items
+    assert isinstance(base, Register | Symbol | Immediate)
+    assert isinstance(coordinates, Vector)
+    locate = locator(decoder, Address(base))
+    fetches = [decoder.fetch(each, "s32") for each in coordinates.items]
+
+    def fetch(resident: Resident, activation: Activation, lanes: Lanes) -> tuple[Array, Array]:
+        values = [flat(each(resident, activation, lanes).astype(np.uint32).view(np.int32), lanes) for each in fetches]
+        return flat(locate(resident, activation, lanes), lanes), np.stack(values, axis=1)
+
+    return fetch
+
+
+def _map_at(resident: Resident, address: int, dimensions: int) -> TensorMap:
+    buffer = resident.memory.find(address)
+    if buffer is None or address + tensormap.BYTES > buffer.end:
+        raise NeedsGpu("a tensor map outside of all buffers")
+    start = address - buffer.address
+    found = tensormap.decode(buffer.data[start : start + tensormap.BYTES].tobytes())
+    if len(found.shape) != dimensions:
+        raise NeedsGpu(f"a copy in {dimensions} dimensions by a map of {len(found.shape)}")
+    return found
+
+
+def _elements(tensor: TensorMap, corners: Array) -> tuple[Array, Array, Array]:
+    """Return, for boxes at `corners` (boxes, dimensions): addresses of their elements in global memory, which of them
+    lie in the tensor, and their offsets in a box, (elements,).
+    """
+    counts = tensor.counts
+    inside = np.ones((len(corners), *reversed(counts)), np.bool_)
+    address = np.full(inside.shape, tensor.address, np.int64)
+    rank = len(counts)
+    for dimension, (count, extent) in enumerate(zip(counts, tensor.shape, strict=True)):
+        step = tensor.steps[dimension] if dimension else 1
+        stride = tensor.strides[dimension - 1] if dimension else tensor.element_bytes
+        index = corners[:, dimension, None] + step * np.arange(count)
+        shape = [len(corners), *(count if axis == rank - 1 - dimension else 1 for axis in range(rank))]
+        index = index.reshape(shape)
+        inside &= (index >= 0) & (index < extent)
+        address = address + index * stride
+    offsets = np.arange(inside[0].size) * tensor.element_bytes
+    return address.reshape(len(corners), -1), inside.reshape(len(corners), -1), offsets
+
+
+def _bind_in(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step:
+    target, source, barrier, *extra = instruction.operands
+    delivery = Delivery(decoder, instruction, site, target, barrier, extra)
+    tensor_of = _named_tensor(decoder, source)
+
+    def copy(resident: Resident, activation: Activation, lanes: Lanes) -> None:
+        maps, corners = tensor_of(resident, activation, lanes)
+        for copiers, offsets, barriers, threads in delivery.each(resident, activation, lanes):
+            for address in np.unique(maps[threads]):
+                tensor = _map_at(resident, int(address), corners.shape[1])
+                same = np.flatnonzero(maps[threads] == address)
+                part, at, signals = copiers.part(same), offsets[same], barriers[same]
+                sources, inside, steps = _elements(tensor, corners[threads[same]])
+                amount = len(steps) * tensor.element_bytes
+                good = _sound(resident, at, amount, part, "write")
+                if len(good):
+                    kind, chosen = raw_type(tensor.element_bytes), part.part(good)
+                    data, unwritten = read_global(resident, sources[good], inside[good], kind, chosen)
+                    places = swizzled(at[good][:, None] + steps, tensor.swizzle)
+                    deliver(resident, chosen, signals[good], places, data, ~unwritten, amount)
+
+    return copy
+
+
+def _sound(resident: Resident, offsets: Array, amount: int, copiers: Copiers, access: str) -> NDArray[np.intp]:
+    sound = sound_shared(resident, offsets, amount, _ALIGN, copiers, access)
+    return np.flatnonzero(sound & (copiers.rows >= 0))
+
+
+def _bind_out(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step:
+    target, source, *_ = instruction.operands
+    assert isinstance(source, Address)
+    tensor_of, origin = _named_tensor(decoder, target), locator(decoder, source)
+
+    def copy(resident: Resident, activation: Activation, lanes: Lanes) -> None:
+        maps, corners = tensor_of(resident, activation, lanes)
+        copiers = copiers_of(lanes, site)
+        offsets = flat(origin(resident, activation, lanes), lanes) & (WINDOW_BYTES - 1)
+        for address, column in {(int(a), int(c)) for a, c in zip(maps, copiers.columns, strict=True)}:
+            tensor = _map_at(resident, address, corners.shape[1])
+            at = np.flatnonzero((maps == address) & (copiers.columns == column))
+            targets, inside, steps = _elements(tensor, corners[at])
+            good = _sound(resident, offsets[at], len(steps) * tensor.element_bytes, copiers.part(at), "read")
+            if not len(good):
+                continue
+            part = copiers.part(at[good])
+            agent, clock = resident.bulk_groups.start(part, column)
+            places = swizzled(offsets[at[good]][:, None] + steps, tensor.swizzle)
+            data = read_shared(resident, places, raw_type(tensor.element_bytes), part, agent, clock)
+            write_global(resident, targets[good], inside[good], data, part)
+
+    return copy

@@ -1,0 +1,271 @@
+"""Bulk copies and copies of tensors' boxes bring the right bytes to the right places."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulator_kit import compiled, launch, line_of
+
+from kernel_lsp.emulate import tensormap
+from kernel_lsp.emulate.errors import NeedsGpu
+from kernel_lsp.emulate.memory import GlobalMemory
+from kernel_lsp.emulate.tensormap import TensorMap
+
+HOPPER = (Path(__file__).parent / "hopper.cuh").read_text()
+SOURCE = (
+    HOPPER
+    + r"""
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+extern "C" {
+__global__ void doubled(const float* x, float* y, int n) {
+    __shared__ alignas(128) float tile[2][256];
+    __shared__ u64 bar;
+    if (threadIdx.x == 0) { init(&bar, 1); fence(); }
+    __syncthreads();
+    int first = blockIdx.x * 256;
+    if (threadIdx.x == 0) {
+        expect(&bar, 1024);
+        load(tile[0], x + first, 1024, &bar);
+    }
+    wait(&bar, 0);
+    for (int i = threadIdx.x; i < 256; i += blockDim.x) tile[1][i] = 2 * tile[0][i];
+    fence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        store(y + first, tile[1], 1024);
+        commit();
+        wait_read<0>();
+    }
+}
+// Each thread of a warp brings a row.
+__global__ void rows(const int* x, int* y) {
+    __shared__ alignas(128) int tile[32][8];
+    __shared__ u64 bar;
+    if (threadIdx.x == 0) init(&bar, 32);
+    __syncthreads();
+    expect(&bar, 32);
+    load(tile[threadIdx.x], x + threadIdx.x * 8, 32, &bar);
+    wait(&bar, 0);
+    for (int k = 0; k < 8; ++k) y[k * 32 + threadIdx.x] = tile[threadIdx.x][k];
+}
+// What lies in shared memory after a box has come, byte for byte.
+__global__ void box(const __grid_constant__ Map map, unsigned char* y, int x0, int y0, int bytes) {
+    extern __shared__ __align__(1024) unsigned char tile[];
+    __shared__ u64 bar;
+    if (threadIdx.x == 0) {
+        init(&bar, 1);
+        expect(&bar, bytes);
+        load_box(tile, &map, x0, y0, &bar);
+    }
+    __syncthreads();
+    wait(&bar, 0);
+    for (int i = threadIdx.x; i < bytes; i += blockDim.x) y[i] = tile[i];
+}
+__global__ void box_out(const __grid_constant__ Map map, const unsigned char* x, int x0, int y0, int bytes) {
+    extern __shared__ __align__(1024) unsigned char tile[];
+    for (int i = threadIdx.x; i < bytes; i += blockDim.x) tile[i] = x[i];
+    fence();
+    __syncthreads();
+    if (threadIdx.x == 0) { store_box(&map, x0, y0, tile); commit(); wait_read<0>(); }
+}
+#define BOX_OF(N, COORDINATES, ...)                                                                                 \
+    __global__ void box##N(const __grid_constant__ Map map, int* y, int count) {                                    \
+        __shared__ alignas(128) int tile[512];                                                                      \
+        __shared__ u64 bar;                                                                                         \
+        if (threadIdx.x == 0) {                                                                                     \
+            init(&bar, 1);                                                                                          \
+            expect(&bar, 4 * count);                                                                                \
+            asm volatile("cp.async.bulk.tensor." #N "d.shared::cta.global.tile.mbarrier::complete_tx::bytes "       \
+                         "[%0], [%1, " COORDINATES "], [%2];"                                                       \
+                         :: "r"(at(tile)), "l"(&map), "r"(at(&bar)), __VA_ARGS__ : "memory");                       \
+        }                                                                                                           \
+        __syncthreads();                                                                                            \
+        wait(&bar, 0);                                                                                              \
+        for (int i = threadIdx.x; i < count; i += blockDim.x) y[i] = tile[i];                                       \
+    }
+BOX_OF(1, "{%3}", "r"(5))
+BOX_OF(3, "{%3, %4, %5}", "r"(1), "r"(-1), "r"(2))
+BOX_OF(4, "{%3, %4, %5, %6}", "r"(0), "r"(1), "r"(0), "r"(1))
+BOX_OF(5, "{%3, %4, %5, %6, %7}", "r"(2), "r"(0), "r"(1), "r"(0), "r"(-1))
+__global__ void __cluster_dims__(2) to_all(const int* x, int* y) {
+    __shared__ alignas(128) int tile[64];
+    __shared__ u64 bar;
+    auto cluster = cg::this_cluster();
+    if (threadIdx.x == 0) { init(&bar, 1); expect(&bar, 256); }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    cluster.sync();
+    if (threadIdx.x == 0)  // each block brings one half of the tile to both
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                     "[%0], [%1], 128, [%2], %3;"
+                     :: "r"(at(tile) + 128 * cluster.block_rank()), "l"(x + 32 * cluster.block_rank()), "r"(at(&bar)),
+                        "h"((unsigned short)3) : "memory");
+    wait(&bar, 0);
+    y[blockIdx.x * 64 + threadIdx.x] = tile[threadIdx.x];
+    cluster.sync();
+}
+__global__ void past_the_end(const int* x, int* y) {
+    __shared__ alignas(128) int tile[64];
+    __shared__ u64 bar;
+    if (threadIdx.x == 0) {
+        init(&bar, 1);
+        expect(&bar, 256);
+        load(tile, x + 4, 256, &bar);
+    }
+    __syncthreads();
+    wait(&bar, 0);
+    y[threadIdx.x] = tile[threadIdx.x];
+}
+__global__ void crooked(const int* x, int* y) {
+    __shared__ alignas(128) int tile[64];
+    __shared__ u64 bar;
+    if (threadIdx.x == 0) {
+        init(&bar, 1);
+        load(tile, x + 1, 128, &bar);
+    }
+    y[threadIdx.x] = 0;
+}
+__global__ void of_unwritten(const int* x, int* y) {
+    __shared__ alignas(128) int tile[64];
+    __shared__ u64 bar;
+    if (threadIdx.x == 0) {
+        init(&bar, 1);
+        expect(&bar, 256);
+        load(tile, x, 256, &bar);
+    }
+    __syncthreads();
+    wait(&bar, 0);
+    y[threadIdx.x] = tile[threadIdx.x];  // unknown
+}
+}
+"""
+)
+PTX = compiled(SOURCE, "sm_90a")
+
+
+def outermost(done) -> set[tuple[str, int]]:
+    """The findings' kinds and the lines in the kernels, not in helpers."""
+    return {(f.kind.value, f.location.chain[-1].line) for f in done.findings if f.location}
+
+
+def mapped(tensor: np.ndarray, box: tuple[int, ...], memory: GlobalMemory, **options) -> tuple[TensorMap, np.ndarray]:
+    """The map of a copy of `tensor` in `memory`, whose last dimension is the innermost; and the copy."""
+    buffer = memory.allocate("tensor", tensor)
+    kind = {1: 0, 2: 1, 4: 3, 8: 5}[tensor.itemsize]
+    strides = tuple(reversed(tensor.strides[:-1]))
+    steps = options.pop("steps", (1,) * tensor.ndim)
+    made = TensorMap(kind, buffer.address, tuple(reversed(tensor.shape)), strides, box, steps, **options)
+    assert made.fault() is None
+    return made, buffer.data.view(tensor.dtype).reshape(tensor.shape)
+
+
+def test_tiles_come_and_go():
+    x = np.arange(1024, dtype=np.float32)
+    done = launch(PTX, "doubled", 4, 64, x, np.zeros_like(x), 1024)
+    np.testing.assert_array_equal(done.arrays[1], 2 * x)
+    assert done.findings == ()
+    assert done.result.counters.total.bytes_read == x.nbytes
+
+
+def test_each_thread_of_a_warp_brings_a_row():
+    x = np.arange(256, dtype=np.int32).reshape(32, 8)
+    done = launch(PTX, "rows", 1, 32, x, np.zeros((8, 32), np.int32))
+    np.testing.assert_array_equal(done.arrays[1], x.T)
+    assert done.findings == ()
+
+
+@pytest.mark.parametrize(("x0", "y0"), [(0, 0), (8, 3), (60, 30), (-5, -3), (200, 0)])
+def test_a_box_is_cut_out_and_padded_with_zeros(x0: int, y0: int):
+    memory, tensor = GlobalMemory(), np.arange(1, 1 + 40 * 64, dtype=np.int16).reshape(40, 64)
+    made, _ = mapped(tensor, (32, 16), memory)
+    done = launch(PTX, "box", 1, 64, made.encode(), np.zeros(1024, np.uint8), x0, y0, 1024, shared=1024, memory=memory)
+    padded = np.zeros((400, 600), np.int16)
+    padded[100:140, 100:164] = tensor
+    np.testing.assert_array_equal(
+        done.arrays[0].view(np.int16).reshape(16, 32), padded[100 + y0 :, 100 + x0 :][:16, :32]
+    )
+    assert done.findings == ()
+
+
+@pytest.mark.parametrize(("swizzle", "row"), [(1, 32), (2, 64), (3, 128)])
+def test_a_swizzle_exchanges_pieces_of_16_bytes(swizzle: int, row: int):
+    memory, tensor = GlobalMemory(), np.random.default_rng(1).integers(0, 255, (64, 256)).astype(np.uint8)
+    made, _ = mapped(tensor, (row, 32), memory, swizzle=swizzle)
+    size = 32 * row
+    done = launch(PTX, "box", 1, 64, made.encode(), np.zeros(size, np.uint8), 16, 8, size, shared=size, memory=memory)
+    pieces = tensor[8:40, 16 : 16 + row].reshape(32, row // 16, 16)
+    expected = np.empty_like(pieces)
+    for line in range(32):  # the pattern begins anew after 8 lines of 128 bytes
+        for piece in range(row // 16):
+            expected[line, piece ^ (line * row // 128 % 8 % (row // 16))] = pieces[line, piece]
+    np.testing.assert_array_equal(done.arrays[0].reshape(pieces.shape), expected)
+
+
+@pytest.mark.parametrize("swizzle", [0, 3])
+def test_a_box_goes_out_but_for_what_lies_outside(swizzle: int):
+    memory, tensor = GlobalMemory(), np.zeros((40, 64), np.int32)
+    made, out = mapped(tensor, (32, 16), memory, swizzle=swizzle)
+    box = np.arange(1, 513, dtype=np.int32).reshape(16, 8, 4)
+    stored = box.copy()
+    if swizzle:
+        for line in range(16):
+            stored[line, np.arange(8) ^ (line % 8)] = box[line]
+    arguments = made.encode(), stored.reshape(-1).view(np.uint8), 40, 30, 2048
+    done = launch(PTX, "box_out", 1, 64, *arguments, shared=2048, memory=memory)
+    expected = np.zeros_like(tensor)
+    expected[30:40, 40:64] = box.reshape(16, 32)[:10, :24]
+    np.testing.assert_array_equal(out, expected)
+    assert done.findings == ()
+
+
+def test_boxes_have_one_to_five_dimensions():
+    values = np.arange(4000, dtype=np.int32)
+    for kernel, shape, box, corner in (
+        ("box1", (40,), (16,), (5,)),
+        ("box3", (5, 6, 8), (4, 3, 2), (1, -1, 2)),
+        ("box4", (4, 3, 4, 8), (4, 2, 3, 2), (0, 1, 0, 1)),
+        ("box5", (3, 4, 3, 2, 8), (4, 2, 2, 3, 3), (2, 0, 1, 0, -1)),
+    ):
+        memory, tensor = GlobalMemory(), values[: np.prod(shape)].reshape(shape)
+        made, _ = mapped(tensor, box, memory)
+        count = int(np.prod(box))
+        done = launch(PTX, kernel, 1, 32, made.encode(), np.zeros(count, np.int32), count, memory=memory)
+        padded = np.pad(tensor, 8)
+        inside = tuple(slice(8 + c, 8 + c + b) for c, b in zip(reversed(corner), reversed(box), strict=True))
+        np.testing.assert_array_equal(done.arrays[0], padded[inside].reshape(-1), kernel)
+        assert done.findings == ()
+
+
+def test_an_element_stride_leaves_out_elements():
+    memory, tensor = GlobalMemory(), np.arange(32 * 32, dtype=np.int32).reshape(32, 32)
+    made, _ = mapped(tensor, (8, 8), memory, steps=(1, 2))
+    done = launch(PTX, "box", 1, 32, made.encode(), np.zeros(128, np.uint8), 4, 2, 128, shared=128, memory=memory)
+    np.testing.assert_array_equal(done.arrays[0].view(np.int32).reshape(4, 8), tensor[2:10:2, 4:12])
+
+
+def test_a_copy_goes_to_several_blocks_of_a_cluster():
+    x = np.arange(64, dtype=np.int32)
+    done = launch(PTX, "to_all", 2, 64, x, np.zeros((2, 64), np.int32))
+    np.testing.assert_array_equal(done.arrays[1], np.stack([x, x]))
+    assert done.findings == ()
+
+
+def test_copies_are_checked_for_bounds_alignment_and_unwritten_memory():
+    x, y = np.arange(64, dtype=np.int32), np.zeros(64, np.int32)
+    done = launch(PTX, "past_the_end", 1, 64, x, y)
+    assert [finding.kind.value for finding in done.findings] == ["out-of-bounds"]
+    assert "8 bytes past the end of `a0`" in done.findings[0].message
+    assert [f.kind.value for f in launch(PTX, "crooked", 1, 32, x, y).findings] == ["misaligned"]
+    done = launch(PTX, "of_unwritten", 1, 64, x, y, empty=(0,))
+    assert outermost(done) == {("uninitialised", line_of(SOURCE, "// unknown"))}
+
+
+def test_maps_that_the_driver_refuses_are_refused():
+    good = TensorMap(1, 1024, (64, 64), (128,), (64, 8), (1, 1), 3)
+    assert good.fault() is None
+    assert tensormap.decode(good.encode()) == good
+    assert "no multiple of 16" in (TensorMap(1, 1025, (64, 64), (128,), (64, 8), (1, 1)).fault() or "")
+    assert "a stride" in (TensorMap(1, 1024, (63, 64), (126,), (64, 8), (1, 1)).fault() or "")
+    assert "more than the 64 of its swizzle" in (TensorMap(1, 1024, (64, 64), (128,), (64, 8), (1, 1), 2).fault() or "")
+    with pytest.raises(NeedsGpu, match="not made by cuTensorMapEncodeTiled"):
+        tensormap.decode(bytes(128))
