@@ -12,6 +12,7 @@ from kernel_lsp.refine.rewrites import (
     multi_element,
     online_softmax,
     pad_shared,
+    parallel_rows,
     register_tile,
     restrict,
     strength_reduce,
@@ -26,6 +27,7 @@ from kernel_lsp.source.outline import outline
 from kernel_lsp.source.text import Span
 
 REWRITES: tuple[Rewrite, ...] = (
+    parallel_rows.rewrite,
     register_tile.rewrite,
     vectorize.rewrite,
     cache_row.rewrite,

@@ -28,6 +28,7 @@ class Rewrite(Protocol):
 
 
 CURES: Mapping[str, tuple[str, ...]] = {
+    "KL030": ("parallel_rows",),
     "KL031": ("pad_shared",),
     "KL035": ("vectorize", "multi_element"),
     "KL037": ("register_tile", "cache_row", "online_softmax", "whole_row"),
