@@ -15,6 +15,7 @@ from kernel_lsp.refine.rewrites import (
     parallel_rows,
     register_tile,
     restrict,
+    split_columns,
     strength_reduce,
     vectorize,
     warp_shuffle,
@@ -28,6 +29,7 @@ from kernel_lsp.source.text import Span
 
 REWRITES: tuple[Rewrite, ...] = (
     parallel_rows.rewrite,
+    split_columns.rewrite,
     register_tile.rewrite,
     vectorize.rewrite,
     cache_row.rewrite,

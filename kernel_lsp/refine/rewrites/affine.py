@@ -5,7 +5,7 @@ constants, casts, macros, or functions of one `return`. What is no sum or produc
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -82,6 +82,17 @@ def symbol(name: str) -> Polynomial:
 
 
 @dataclass(frozen=True)
+class _Given:
+    """What a macro's or function's parameters are, and the byte offset of its use; empty in the kernel's own text."""
+
+    values: Mapping[str, Polynomial]
+    at: int | None
+
+
+_OWN_TEXT = _Given({}, None)
+
+
+@dataclass(frozen=True)
 class Indices:
     """Reads the index expressions of a kernel."""
 
@@ -93,9 +104,9 @@ class Indices:
 
     def of(self, node: Node) -> Polynomial:
         """Return an expression of the kernel as a polynomial."""
-        return self._read(node, {}, _DEPTH)
+        return self._read(node, _OWN_TEXT, _DEPTH)
 
-    def _read(self, node: Node, given: Mapping[str, Polynomial], depth: int) -> Polynomial:
+    def _read(self, node: Node, given: _Given, depth: int) -> Polynomial:
         node = bare(node)
         if node.type == "number_literal" and (match := _INTEGER.fullmatch(text_of(node))):
             return number(int(match[1], 0) if match[1].lower().startswith("0x") else int(match[1]))
@@ -109,16 +120,16 @@ class Indices:
             return found
         return symbol(self._spelled(node, given, depth))
 
-    def _named(self, node: Node, given: Mapping[str, Polynomial], depth: int) -> Polynomial:
+    def _named(self, node: Node, given: _Given, depth: int) -> Polynomial:
         name = text_of(node)
-        if name in given:
-            return given[name]
-        variable = self.scopes.of(node)
+        if name in given.values:
+            return given.values[name]
+        variable = self.scopes.named(name, node.start_byte if given.at is None else given.at)
         if variable is None:
             value = self._constants.get(name)
-            return self._read(value, {}, depth - 1) if value is not None and depth else symbol(name)
+            return self._read(value, _OWN_TEXT, depth - 1) if value is not None and depth else symbol(name)
         if variable.constant is not None and depth and variable.constant.type != "initializer_list":
-            found = self._read(variable.constant, {}, depth - 1)
+            found = self._read(variable.constant, _OWN_TEXT, depth - 1)
             if self._keeps(variable, found):
                 return found
         return symbol(variable.symbol)
@@ -133,7 +144,7 @@ class Indices:
             for change in one.changes
         )
 
-    def _combined(self, node: Node, given: Mapping[str, Polynomial], depth: int) -> Polynomial:
+    def _combined(self, node: Node, given: _Given, depth: int) -> Polynomial:
         operator = text_of(field(node, "operator"))
         left, right = (self._read(field(node, side), given, depth) for side in ("left", "right"))
         if operator == "+":
@@ -146,15 +157,32 @@ class Indices:
             return left * number(1 << right.value)
         return symbol(f"({left}{operator}{right})")
 
-    def _called(self, node: Node, given: Mapping[str, Polynomial], depth: int) -> Polynomial | None:
+    def _called(self, node: Node, given: _Given, depth: int) -> Polynomial | None:
         parameters, value = self._functions.get(text_of(field(node, "function")), ((), None))
-        arguments = field(node, "arguments").named_children
-        if value is None or len(parameters) != len(arguments):
+        if value is None or (inner := self._inner(node, parameters, given, depth)) is None:
+            return None
+        return self._read(value, inner, depth - 1)
+
+    def _inner(self, call: Node, parameters: Sequence[str], given: _Given, depth: int) -> _Given | None:
+        arguments = field(call, "arguments").named_children
+        if len(parameters) != len(arguments):
             return None
         values = [self._read(one, given, depth) for one in arguments]
-        return self._read(value, dict(zip(parameters, values, strict=True)), depth - 1)
+        return _Given(dict(zip(parameters, values, strict=True)), call.start_byte if given.at is None else given.at)
 
-    def _spelled(self, node: Node, given: Mapping[str, Polynomial], depth: int) -> str:
+    def element(self, call: Node) -> tuple[Node, Polynomial] | None:
+        """Return what a macro's call stands for if that is an element: the array's name, and the whole address."""
+        parameters, value = self._functions.get(text_of(field(call, "function")), ((), None))
+        value = bare(value) if value is not None else None
+        if value is None or value.type != "subscript_expression":
+            return None
+        array, indices = bare(field(value, "argument")), field(value, "indices").named_children
+        given = self._inner(call, parameters, _OWN_TEXT, _DEPTH)
+        if array.type != "identifier" or len(indices) != 1 or given is None:
+            return None
+        return array, self._read(array, given, _DEPTH) + self._read(indices[0], given, _DEPTH)
+
+    def _spelled(self, node: Node, given: _Given, depth: int) -> str:
         """Return one spelling of what is no sum or product."""
         if node.type == "field_expression" or not node.children:
             return "".join(text_of(node).split())

@@ -49,7 +49,7 @@ def _numbered(tree: KernelTree, rows: ThreadRows, team: Team) -> list[Edit]:
 
 
 def _shared_out(tree: KernelTree, use: MemoryUse, rows: ThreadRows, team: Team) -> list[Edit]:
-    sharing = RowSharing(use, rows.symbol, team, set(rows.feeding))
+    sharing = RowSharing(use, rows.symbol, team, set(rows.feeding), rows.guard)
     sharing.block(tree.body)
     if not sharing.shared:
         raise NotApplicableError("no loop over a row")

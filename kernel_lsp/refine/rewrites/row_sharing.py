@@ -21,6 +21,7 @@ from kernel_lsp.source.text import Edit, Span
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _SHORT = 32  # iterations that are not worth sharing out
+_NEAR = 4  # elements from one access to the next that still share most of their sectors
 _JUMPS = ("break_statement", "return_statement", "goto_statement", "labeled_statement", "switch_statement")
 _NEUTRAL_NODES = ("comment", "preproc_call", ";")
 _LOOPS = ("for_statement", "while_statement", "do_statement")
@@ -66,6 +67,7 @@ class RowSharing:
         row: the symbol of the row's number.
         team: who shares a row.
         skipped: declarations that are left out.
+        guard: the statement that tests the row's number; None without one.
         edits: what changes, by now.
         shared: loops that were shared out, by now.
         combines: values of several threads are combined.
@@ -75,9 +77,11 @@ class RowSharing:
     row: str
     team: Team
     skipped: set[Node]
+    guard: Node | None
     edits: list[Edit] = attribute(default_factory=list)
     shared: int = 0
     combines: bool = False
+    _nested: int = 0
     _hard: list[_Touch] = attribute(default_factory=list)
     _soft: list[_Touch] = attribute(default_factory=list)
 
@@ -111,7 +115,7 @@ class RowSharing:
             case "expression_statement":
                 self._meet(node, self._all_only(node))
             case "return_statement":
-                pass
+                self._check_level()
             case "if_statement":
                 self._branches(node)
             case "for_statement":
@@ -129,7 +133,13 @@ class RowSharing:
             raise NotApplicableError("an effect")
         return touches
 
+    def _check_level(self) -> None:
+        """Refuse what some threads at a barrier might not reach."""
+        if self.team.mixed and self._nested:
+            raise NotApplicableError("a barrier that some threads miss")
+
     def _branches(self, node: Node) -> None:
+        self._nested += node != self.guard
         self._meet(node, self._touches(field(node, "condition"), "all"))
         before = list(self._hard), list(self._soft)
         branches = [field(node, "consequence")]
@@ -143,17 +153,19 @@ class RowSharing:
             else:
                 raise NotApplicableError("a branch without braces")
         self._hard, self._soft = self._hard + before[0], self._soft + before[1]
+        self._nested -= node != self.guard
 
     def _loop(self, node: Node) -> None:
-        kept = list(self.edits), list(self._hard), list(self._soft), self.shared
+        kept = list(self.edits), list(self._hard), list(self._soft), self.shared, self._nested
         try:
             self._share(node)
         except NotApplicableError:
-            self.edits, self._hard, self._soft, self.shared = kept
+            self.edits, self._hard, self._soft, self.shared, self._nested = kept
             self._uniform(node)
 
     def _uniform(self, node: Node) -> None:
         """Let every thread run a loop, whose body may have loops to share."""
+        self._nested += 1
         heads = [n for n in (node.child_by_field_name(k) for k in ("initializer", "condition", "update")) if n]
         self._meet(node, [t for head in heads for t in self._touches(head, "all")])
         body, before = field(node, "body"), len(self._hard)
@@ -164,8 +176,10 @@ class RowSharing:
                 self._hard, self._soft = [], []
         else:
             self._meet(node, self._all_only(body))
+        self._nested -= 1
 
     def _share(self, node: Node) -> None:
+        self._check_level()
         scopes = self.use.scopes
         loop = serial_loop(scopes, node)
         if loop is None or any(n.type in _JUMPS for n in walk(loop.body)):
@@ -181,6 +195,8 @@ class RowSharing:
         self._check_private(loop)
         accesses = self.use.accesses(loop.body)
         check_own_elements(self.use, loop, accesses)
+        if self.team.mixed and any(a.written for a in accesses):
+            raise NotApplicableError("threads beyond the last column would write")
         if not any(self._gains(loop, access) for access in accesses):
             raise NotApplicableError("neighbouring threads already touch neighbours")
         heads = [*self._touches(loop.condition, "all"), *self._touches(loop.start, "all")]
@@ -228,16 +244,14 @@ class RowSharing:
                     raise NotApplicableError("an array of the thread's own")
 
     def _gains(self, loop: SerialLoop, access: MemoryAccess) -> bool:
-        """Return True if the loop touches neighbours, and neighbouring rows do not."""
+        """Return True if the team then reads memory as it lies.
+
+        For a warp or block: the loop touches neighbours, and neighbouring rows do not. For columns the other way round.
+        """
         if access.offset is None:
             return False
         along, across = access.offset.factor(loop.variable.symbol), access.offset.factor(self.row)
-        return (
-            along is not None
-            and along.value is not None
-            and 0 < abs(along.value) <= 4
-            and (across is None or across.value is None or abs(across.value) > _SHORT)
-        )
+        return _is_far(along) and _is_near(across) if self.team.mixed else _is_near(along) and _is_far(across)
 
     def _is_once(self, node: Node) -> bool:
         """Return True for a statement that only writes to memory, for the row as a whole."""
@@ -264,6 +278,7 @@ class RowSharing:
         self._soft += touches
 
     def _before(self, node: Node, line: str, outer: Node | None = None) -> None:
+        self._check_level()
         if node.parent is None or node.parent.type != "compound_statement":
             raise NotApplicableError("no room for a barrier")
         text = self.use.scopes.tree.file.text
@@ -283,7 +298,7 @@ class RowSharing:
         start, end = run[0].start_byte, run[-1].end_byte
         pad, data = indent_at(text, start), text.encode()
         inside = data[start:end].decode().replace("\n", "\n    ")
-        condition = f"if ({self.team.first} == 0)"
+        condition = f"if ({self.team.alone})"
         if len(run) == 1 and "\n" not in inside and run[0].type == "expression_statement":
             self.edits.append(Edit(Span(start, end), f"{condition} {inside}"))
         else:
@@ -322,6 +337,14 @@ class RowSharing:
         if declaration is None or declaration.parent != loop.node.parent:
             return False
         return not any(declaration.start_byte < c.start_byte < loop.node.start_byte for c in one.variable.changes)
+
+
+def _is_near(factor: Polynomial | None) -> bool:
+    return factor is not None and factor.value is not None and 0 < abs(factor.value) <= _NEAR
+
+
+def _is_far(factor: Polynomial | None) -> bool:
+    return factor is None or factor.value is None or abs(factor.value) > _SHORT
 
 
 def check_own_elements(use: MemoryUse, loop: SerialLoop, accesses: list[MemoryAccess]) -> None:

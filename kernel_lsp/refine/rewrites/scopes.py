@@ -1,7 +1,7 @@
 """The variables of a CUDA kernel by scope: where each is declared, its type, its value, and where it changes."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import field as attribute
 from functools import cached_property
@@ -74,13 +74,17 @@ class Scopes:
         """Return the kernel's parameters and locals, with what changes them."""
         found = [*self._parameters(), *self._locals()]
         for target in self._changed():
-            if (variable := _innermost(found, target)) is not None:
+            if (variable := _innermost(found, text_of(target), target.start_byte)) is not None:
                 variable.changes.append(target)
         return tuple(found)
 
     def of(self, name: Node) -> CudaVariable | None:
         """Return the variable that an identifier means; None for what the kernel does not declare."""
-        return _innermost(self.variables, name)
+        return self.named(text_of(name), name.start_byte)
+
+    def named(self, name: str, at: int) -> CudaVariable | None:
+        """Return the variable that a name means at a byte offset; None for what the kernel does not declare."""
+        return _innermost(self.variables, name, at)
 
     def uses(self, variable: CudaVariable, within: Node) -> list[Node]:
         """Return the identifiers in a node that mean the variable, without its declaration."""
@@ -127,11 +131,11 @@ class Scopes:
                 yield from (n for n in [bare(field(node, "argument"))] if n.type == "identifier")
 
 
-def _innermost(variables: "tuple[CudaVariable, ...] | list[CudaVariable]", name: Node) -> CudaVariable | None:
-    wanted, best = text_of(name), None
+def _innermost(variables: Sequence[CudaVariable], wanted: str, at: int) -> CudaVariable | None:
+    best: CudaVariable | None = None
     for one in variables:
-        inside = one.scope.start_byte <= name.start_byte < one.scope.end_byte
-        seen = one.name == wanted and inside and one.start <= name.start_byte
+        inside = one.scope.start_byte <= at < one.scope.end_byte
+        seen = one.name == wanted and inside and one.start <= at
         if seen and (best is None or (one.scope.start_byte, one.start) >= (best.scope.start_byte, best.start)):
             best = one
     return best

@@ -16,6 +16,7 @@ from kernel_lsp.source.trees import field, span_of, text_of, walk
 _LOADS = {"__ldg", "__ldcs", "__ldcg", "__ldca", "__ldlu", "__ldcv"}
 _IMPURE = re.compile(r"^(__sync|__shfl|__ballot|__any|__all|__match|__reduce|__threadfence|clock|printf|assert|__trap)")
 _OWN = re.compile(r"threadIdx|blockIdx|__shared__|\basm\b|static \w+ \w+ =|atomic|__sync|__shfl|clock|printf")
+_STATEMENT = re.compile(r"[\[{};&]|[^=!<>]=[^=]|\+\+|--|threadIdx|blockIdx|__sync|__shared__|(^|[(,=+\-/%<>?:])\s*\*")
 _COMPARISONS = ("==", "!=", "&&", "||")
 
 
@@ -118,6 +119,8 @@ class MemoryUse:
                 found.append(self._access(n, self.indices.of(field(n, "argument"))))
             elif n.type == "pointer_expression" and not self._is_loaded(n):
                 raise NotApplicableError("an address is taken")
+            elif n.type == "call_expression" and (element := self.indices.element(n)) is not None:
+                found.append(self._access(n, element[1]))
             elif n.type == "call_expression":
                 self._check_call(n)
                 found += self._loads(n)
@@ -189,13 +192,28 @@ class MemoryUse:
             raise NotApplicableError(f"a call of {name}")
         short = name.split("<")[0].split("::")[-1]
         for node in walk(self.scopes.tree.root):
+            macro = node.type == "preproc_function_def" and text_of(field(node, "name")) == name
+            if macro and _STATEMENT.search(text_of(node).partition(")")[2]):
+                raise NotApplicableError(f"the macro {name}")
             if node.type == "function_definition" and (head := node.child_by_field_name("declarator")) is not None:
                 called = text_of(head).split("(")[0].strip("*& ") == short
                 if called and (re.search(r"[*&\[]", text_of(head)) or _OWN.search(text_of(node))):
                     raise NotApplicableError(f"a call of {name}")
 
+    @cached_property
+    def _hiding(self) -> set[str]:
+        """Return macros without parameters that stand for more than a value."""
+        return {
+            text_of(field(node, "name"))
+            for node in walk(self.scopes.tree.root)
+            if node.type == "preproc_def" and (value := node.child_by_field_name("value")) is not None
+            if _STATEMENT.search(text_of(value)) and "Idx" not in text_of(value)
+        }
+
     def _check_pointer(self, name: Node) -> None:
         """Refuse pointers that go where their uses cannot be followed."""
+        if text_of(name) in self._hiding:
+            raise NotApplicableError("a macro hides an access")
         variable, parent = self.scopes.of(name), name.parent
         if variable is None or not variable.pointer or parent is None:
             return
@@ -214,8 +232,8 @@ def is_written(node: Node) -> bool:
     parent = node.parent
     while parent is not None and parent.type in ("parenthesized_expression", "pointer_expression", "argument_list"):
         node, parent = parent, parent.parent
-    if node.type == "call_expression":
-        return text_of(field(node, "function")).startswith("atomic")
+    if node.type == "call_expression" and text_of(field(node, "function")).startswith("atomic"):
+        return True
     if parent is None:
         return False
     if parent.type == "assignment_expression":

@@ -27,6 +27,22 @@ __device__ T {name}(T value, Combine combine) {{
     return value;
 }}
 """
+_COLUMN_HELPER = """\
+// Combines the values of the threads of one column, blockDim.y of them, a power of two; each of them gets the result.
+template <typename T, typename Combine>
+__device__ T {name}(T value, Combine combine) {{
+    __shared__ T values[1024];
+    T* mine = values + threadIdx.y * blockDim.x + threadIdx.x;
+    __syncthreads();  // the values of an earlier call have been read
+    *mine = value;
+    for (int half = blockDim.y / 2; half > 0; half /= 2) {{
+        __syncthreads();
+        if (threadIdx.y < half) *mine = combine(*mine, mine[half * blockDim.x]);
+    }}
+    __syncthreads();
+    return values[threadIdx.x];
+}}
+"""
 
 
 @dataclass(frozen=True)
@@ -34,7 +50,7 @@ class Team:
     """The threads that share a row.
 
     Attributes:
-        name: `warp` or `block`.
+        name: `warp`, `block` or `column`.
         first: number of a thread among them, as text.
         step: how many they are, as text.
         barrier: where they meet, and see what others wrote.
@@ -44,6 +60,8 @@ class Team:
         helper: name of the function that combines their values.
         text: its definition.
         orders: combining values is a barrier, too.
+        alone: condition under which a thread does what is done once a row.
+        mixed: threads of several rows meet at a barrier, which none may miss.
     """
 
     name: str
@@ -56,23 +74,37 @@ class Team:
     helper: str
     text: str
     orders: bool
+    alone: str
+    mixed: bool = False
 
 
 def warp_team(tree: KernelTree) -> Team:
     """Return the warp as a team, with names that are free in a file."""
     helper = tree.fresh("warp_reduce")
     row, teams = "blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32", "gridDim.x * (blockDim.x / 32)"
-    text = _WARP_HELPER.format(name=helper)
-    return Team("warp", tree.fresh("lane"), "32", "__syncwarp();", row, teams, 32, helper, text, orders=False)
+    text, lane = _WARP_HELPER.format(name=helper), tree.fresh("lane")
+    barrier, alone = "__syncwarp();", f"{lane} == 0"
+    return Team("warp", lane, "32", barrier, row, teams, 32, helper, text, orders=False, alone=alone)
 
 
 def block_team(tree: KernelTree) -> Team:
     """Return the block as a team."""
     helper = tree.fresh("block_reduce")
-    text = _BLOCK_HELPER.format(name=helper)
-    barrier = "__syncthreads();"
+    text, first, barrier = _BLOCK_HELPER.format(name=helper), "threadIdx.x", "__syncthreads();"
+    alone = f"{first} == 0"
     return Team(
-        "block", "threadIdx.x", "blockDim.x", barrier, "blockIdx.x", "gridDim.x", None, helper, text, orders=True
+        "block", first, "blockDim.x", barrier, "blockIdx.x", "gridDim.x", None, helper, text, orders=True, alone=alone
+    )
+
+
+def column_team(tree: KernelTree, column: str, limit: str) -> Team:
+    """Return the threads of a block with one `threadIdx.x` as a team; beyond the limit they repeat the last column."""
+    helper = tree.fresh("column_reduce")
+    text, first, barrier = _COLUMN_HELPER.format(name=helper), "threadIdx.y", "__syncthreads();"
+    alone = f"{first} == 0 && {column} < {limit}"
+    row = f"{column} < {limit} ? {column} : {limit} - 1"
+    return Team(
+        "column", first, "blockDim.y", barrier, row, "", None, helper, text, orders=True, alone=alone, mixed=True
     )
 
 

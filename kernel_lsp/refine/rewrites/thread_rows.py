@@ -26,6 +26,8 @@ class ThreadRows:
         update: how far such a loop moves on; None without one.
         feeding: declarations that serve for nothing but the number.
         limit: how many numbers have work; None where the launch has as many threads.
+        guard: the statement that tests the number against it; None where a loop over the grid does, or nothing.
+        end: the limit's node in there.
     """
 
     variable: CudaVariable
@@ -33,6 +35,8 @@ class ThreadRows:
     update: Node | None
     feeding: tuple[Node, ...]
     limit: Polynomial | None
+    guard: Node | None
+    end: Node | None
 
     @property
     def symbol(self) -> str:
@@ -57,7 +61,9 @@ def find_thread_rows(use: MemoryUse) -> ThreadRows:
             continue
         update = _grid_step(use, variable, loop) if loop is not None else None
         feeding = _feeding(use, [variable.value, *([update] if update else [])])
-        return ThreadRows(variable, variable.value, update, feeding, _limit(use, variable, loop))
+        guard, end = _limit(use, variable, loop)
+        limit = use.indices.of(end) if end is not None else None
+        return ThreadRows(variable, variable.value, update, feeding, limit, guard, end)
     raise NotApplicableError("no number of a thread")
 
 
@@ -112,8 +118,8 @@ def _thread_macros(root: Node) -> set[str]:
     return {text_of(field(n, "name")) for n in walk(root) if n.type in kinds and _HIDDEN.search(text_of(n))}
 
 
-def _limit(use: MemoryUse, variable: CudaVariable, loop: Node | None) -> Polynomial | None:
-    """Return how many numbers have work to do.
+def _limit(use: MemoryUse, variable: CudaVariable, loop: Node | None) -> tuple[Node | None, Node | None]:
+    """Return the statement that leaves numbers without work, and the first of these.
 
     Raises:
         NotApplicableError: only a part of what is written depends on it.
@@ -123,7 +129,7 @@ def _limit(use: MemoryUse, variable: CudaVariable, loop: Node | None) -> Polynom
         if limit is None:
             raise NotApplicableError("the loop over the grid")
         _check_silent(use, [n for n in use.scopes.tree.body.named_children if n != loop])
-        return limit
+        return None, limit
     statements = [n for n in use.scopes.tree.body.named_children if n.type != "comment"]
     for at, one in enumerate(statements):
         if one.type != "if_statement" or variable.name not in names(field(one, "condition")):
@@ -132,8 +138,8 @@ def _limit(use: MemoryUse, variable: CudaVariable, loop: Node | None) -> Polynom
         limit = _bound(use, variable, field(one, "condition"), (">=",) if leaves else ("<",))
         if limit is not None and one.child_by_field_name("alternative") is None:
             _check_silent(use, statements[:at] if leaves else statements[:at] + statements[at + 1 :])
-            return limit
-    return None
+            return one, limit
+    return None, None
 
 
 def _check_silent(use: MemoryUse, statements: list[Node]) -> None:
@@ -141,7 +147,7 @@ def _check_silent(use: MemoryUse, statements: list[Node]) -> None:
         raise NotApplicableError("something is written without regard to the limit")
 
 
-def _bound(use: MemoryUse, variable: CudaVariable, condition: Node, operators: tuple[str, ...]) -> Polynomial | None:
+def _bound(use: MemoryUse, variable: CudaVariable, condition: Node, operators: tuple[str, ...]) -> Node | None:
     """Return the end of `number < end` (or `number >= end`), which a condition states alone or among others."""
     joint = "||" if operators == (">=",) else "&&"
     for part in _parts(condition, joint):
@@ -149,9 +155,9 @@ def _bound(use: MemoryUse, variable: CudaVariable, condition: Node, operators: t
             left, right = field(part, "left"), field(part, "right")
             operator = text_of(field(part, "operator"))
             if operator in {">": "<", "<=": ">="}.values() and operator in operators and _is(use, left, variable):
-                return use.indices.of(right)
+                return right
             if {">": "<", "<=": ">="}.get(operator) in operators and _is(use, right, variable):
-                return use.indices.of(left)
+                return left
     return None
 
 
