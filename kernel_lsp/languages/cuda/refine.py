@@ -17,6 +17,7 @@ from kernel_lsp.refine.rewrites import (
     restrict,
     split_columns,
     strength_reduce,
+    tile_product,
     vectorize,
     warp_shuffle,
 )
@@ -30,6 +31,7 @@ from kernel_lsp.source.text import Span
 REWRITES: tuple[Rewrite, ...] = (
     parallel_rows.rewrite,
     split_columns.rewrite,
+    tile_product.rewrite,
     register_tile.rewrite,
     vectorize.rewrite,
     cache_row.rewrite,

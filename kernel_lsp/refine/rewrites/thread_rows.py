@@ -150,14 +150,22 @@ def _check_silent(use: MemoryUse, statements: list[Node]) -> None:
 def _bound(use: MemoryUse, variable: CudaVariable, condition: Node, operators: tuple[str, ...]) -> Node | None:
     """Return the end of `number < end` (or `number >= end`), which a condition states alone or among others."""
     joint = "||" if operators == (">=",) else "&&"
-    for part in _parts(condition, joint):
-        if part.type == "binary_expression":
-            left, right = field(part, "left"), field(part, "right")
-            operator = text_of(field(part, "operator"))
-            if operator in {">": "<", "<=": ">="}.values() and operator in operators and _is(use, left, variable):
-                return right
-            if {">": "<", "<=": ">="}.get(operator) in operators and _is(use, right, variable):
-                return left
+    for part in condition_parts(condition, joint):
+        tested = compared(part, operators[0])
+        if tested is not None and _is(use, tested[0], variable):
+            return tested[1]
+    return None
+
+
+def compared(part: Node, operator: str) -> tuple[Node, Node] | None:
+    """Return both sides of `left < right` (or `>=`, by `operator`), however it is turned; None for other conditions."""
+    if part.type == "binary_expression":
+        left, right = field(part, "left"), field(part, "right")
+        found = text_of(field(part, "operator"))
+        if found == operator:
+            return left, right
+        if {">": "<", "<=": ">="}.get(found) == operator:
+            return right, left
     return None
 
 
@@ -166,12 +174,13 @@ def _is(use: MemoryUse, node: Node, variable: CudaVariable) -> bool:
     return node.type == "identifier" and use.scopes.of(node) is variable
 
 
-def _parts(node: Node, operator: str) -> Iterator[Node]:
+def condition_parts(node: Node, operator: str) -> Iterator[Node]:
+    """Yield the conditions that an operator joins, without parentheses."""
     if node.type == "condition_clause":
         node = field(node, "value")
     node = bare(node)
     if node.type == "binary_expression" and text_of(field(node, "operator")) == operator:
-        yield from _parts(field(node, "left"), operator)
-        yield from _parts(field(node, "right"), operator)
+        yield from condition_parts(field(node, "left"), operator)
+        yield from condition_parts(field(node, "right"), operator)
     else:
         yield node
