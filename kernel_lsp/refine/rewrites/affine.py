@@ -102,6 +102,10 @@ class Indices:
         """Return a variable itself as a polynomial."""
         return symbol(variable.symbol)
 
+    def of_value(self, variable: CudaVariable) -> Polynomial:
+        """Return a constant's value; the variable itself if it has none."""
+        return self.of(variable.constant) if variable.constant is not None else symbol(variable.symbol)
+
     def of(self, node: Node) -> Polynomial:
         """Return an expression of the kernel as a polynomial."""
         return self._read(node, _OWN_TEXT, _DEPTH)

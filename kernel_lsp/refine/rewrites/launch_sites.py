@@ -8,6 +8,7 @@ from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.affine import Polynomial
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
+from kernel_lsp.refine.rewrites.serial_loops import NotApplicableError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.grammar import parse_python
 from kernel_lsp.source.kernel import Parameter
@@ -89,6 +90,20 @@ class LaunchSite:
         if len(texts) + len(kept) == 1:
             return Edit(span_of(old), joined)
         return Edit(span_of(old), f"({joined})" if self.python else f"dim3({joined})")
+
+
+def spelled(amount: Polynomial) -> str:
+    """Return a polynomial of a kernel as C++.
+
+    Raises:
+        NotApplicableError: it has unknowns that cannot be named everywhere.
+    """
+    parts: list[str] = []
+    for unknowns, n in sorted(amount.terms.items(), key=lambda term: (-len(term[0]), term[0])):
+        if n < 0 or any("@" in name for name in unknowns):
+            raise NotApplicableError("an index that cannot be spelled")
+        parts.append(" * ".join([*([str(n)] if n != 1 or not unknowns else []), *unknowns]))
+    return " + ".join(parts) or "0"
 
 
 def closed(text: str) -> str:

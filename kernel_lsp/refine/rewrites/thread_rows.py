@@ -106,14 +106,15 @@ def _feeding(use: MemoryUse, number: list[Node]) -> tuple[Node, ...]:
         outside = not any(span.holds(span_of(node)) for span in taken)
         if node.type == "field_expression" and outside and _PLACE.match(text_of(node)):
             raise NotApplicableError("something else depends on the thread")
-    macros = _thread_macros(scopes.tree.root)
+    macros = thread_macros(scopes.tree.root)
     for node in walk(scopes.tree.body):
         if node.type == "identifier" and text_of(node) in macros and not any(s.holds(span_of(node)) for s in taken):
             raise NotApplicableError("a macro depends on the thread")
     return tuple(feeding)
 
 
-def _thread_macros(root: Node) -> set[str]:
+def thread_macros(root: Node) -> set[str]:
+    """Return the macros of a file that depend on the thread or its block."""
     kinds = ("preproc_def", "preproc_function_def")
     return {text_of(field(n, "name")) for n in walk(root) if n.type in kinds and _HIDDEN.search(text_of(n))}
 

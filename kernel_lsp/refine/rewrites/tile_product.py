@@ -14,7 +14,7 @@ from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites import followed_by, register_tile
 from kernel_lsp.refine.rewrites.affine import Polynomial
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at
-from kernel_lsp.refine.rewrites.launch_sites import LaunchSite, find_launches, relaunched, whole_line
+from kernel_lsp.refine.rewrites.launch_sites import LaunchSite, find_launches, relaunched, spelled, whole_line
 from kernel_lsp.refine.rewrites.naive_product import NaiveProduct, Operand, find_product
 from kernel_lsp.refine.rewrites.scopes import Scopes
 from kernel_lsp.refine.rewrites.serial_loops import MemoryUse, NotApplicableError
@@ -40,20 +40,6 @@ class _Names:
     loaded_column: str
 
 
-def _spelled(amount: Polynomial) -> str:
-    """Return a polynomial as C++.
-
-    Raises:
-        NotApplicableError: it has unknowns that cannot be named here.
-    """
-    parts: list[str] = []
-    for unknowns, n in sorted(amount.terms.items(), key=lambda term: (-len(term[0]), term[0])):
-        if n < 0 or any("@" in name for name in unknowns):
-            raise NotApplicableError("an index that cannot be spelled")
-        parts.append(" * ".join([*([str(n)] if n != 1 or not unknowns else []), *unknowns]))
-    return " + ".join(parts) or "0"
-
-
 def _load(product: NaiveProduct, names: _Names, one: Operand, left: bool) -> tuple[list[str], list[str]]:
     """Return what loads an operand's tile, `tile[row][k]` or `tile[k][column]`: lines ahead of the loop, and in it."""
     outer = product.row if left else product.column
@@ -67,7 +53,7 @@ def _load(product: NaiveProduct, names: _Names, one: Operand, left: bool) -> tup
     wide = "(size_t)" if one.wide and (one.outer_factor.value != 1 or one.depth_factor.value != 1) else ""
     parts = [_multiple(index, one.outer_factor, wide), _multiple(depth, one.depth_factor, wide)]
     parts = parts[::-1] if one.outer_is_near else parts
-    parts += [_spelled(one.rest)] if one.rest.terms else []
+    parts += [spelled(one.rest)] if one.rest.terms else []
     name, place = (names.left, (at_outer, at_k)) if left else (names.right, (at_k, at_outer))
     kind = one.pointer.type.rstrip("*")
     inside = f"{index} < {text_of(outer.limit)} && {depth} < {text_of(product.loop.limit)}"
@@ -90,7 +76,7 @@ def _multiple(text: str, by: Polynomial, wide: str = "") -> str:
     """Return a product as text."""
     if by.value == 1:
         return text
-    factor = _spelled(by)
+    factor = spelled(by)
     return f"{wide}{f'({text})' if ' + ' in text else text} * {f'({factor})' if ' + ' in factor else factor}"
 
 
