@@ -12,9 +12,13 @@ from kernel_lsp.refine.rewrites import (
     multi_element,
     online_softmax,
     pad_shared,
+    parallel_rows,
     register_tile,
     restrict,
+    split_columns,
     strength_reduce,
+    swap_axes,
+    tile_product,
     vectorize,
     warp_shuffle,
 )
@@ -26,6 +30,10 @@ from kernel_lsp.source.outline import outline
 from kernel_lsp.source.text import Span
 
 REWRITES: tuple[Rewrite, ...] = (
+    parallel_rows.rewrite,
+    split_columns.rewrite,
+    tile_product.rewrite,
+    swap_axes.rewrite,
     register_tile.rewrite,
     vectorize.rewrite,
     cache_row.rewrite,

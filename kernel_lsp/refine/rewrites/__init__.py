@@ -7,11 +7,14 @@ on the text of another's candidate. `languages/LANGUAGE/refine.py` lists those o
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Protocol
 
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.language import refine_part
 from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Kernel
 
 log = logging.getLogger("kernel-lsp")
@@ -28,6 +31,7 @@ class Rewrite(Protocol):
 
 
 CURES: Mapping[str, tuple[str, ...]] = {
+    "KL030": ("parallel_rows", "tile_product", "swap_axes"),
     "KL031": ("pad_shared",),
     "KL035": ("vectorize", "multi_element"),
     "KL037": ("register_tile", "cache_row", "online_softmax", "whole_row"),
@@ -50,3 +54,13 @@ def applied(rewrites: Sequence[Rewrite], base: Candidate, kernel: Kernel, device
         except Exception as error:  # a defect of the rewrite, such as edits that overlap
             name = rewrite.__module__.rpartition(".")[2]
             log.error("the rewrite `%s` failed on the kernel `%s`", name, kernel.name, exc_info=error)
+
+
+def followed_by(
+    candidate: Candidate, kernel: Kernel, device: Device, rewrite: Rewrite, most: int | None = None
+) -> Iterator[Candidate]:
+    """Yield what another rewrite makes of a candidate for `kernel`, `most` at most, labelled with both changes."""
+    for one in find_kernels(candidate.kernel.text, candidate.kernel.path):
+        if one.name == kernel.name:
+            for more in islice(rewrite(candidate.kernel, candidate.launch, one, device), most):
+                yield replace(more, label=f"{candidate.label}, {more.label}", origin=candidate.origin)

@@ -174,8 +174,11 @@ class KernelTree:
         found: set[str] = set()
         for node in walk(self.root):
             if node.type == "function_definition" and _COLLECTIVE.search(text_of(field(node, "body"))):
-                declarator = field(node, "declarator")
-                found |= {text_of(n) for n in walk(declarator) if n.type == "identifier"} - {self.kernel.name}
+                declarator: Node | None = field(node, "declarator")
+                while declarator is not None and declarator.type != "function_declarator":  # `T* f(...)`
+                    declarator = declarator.child_by_field_name("declarator")
+                if declarator is not None:  # its parameters' names are no functions
+                    found |= names(field(declarator, "declarator")) - {self.kernel.name}
         return found
 
     def collective(self, node_or_text: Node | str) -> bool:

@@ -71,7 +71,8 @@ def _shares_out(start: str, stride: str) -> bool:
     return (start in _LANES and stride in ("32", "warpSize")) or (start == "0" and stride == "1")
 
 
-def _step(update: Node, variable: str) -> Node | str | None:
+def loop_step(update: Node, variable: str) -> Node | str | None:
+    """Return by how much an update counts a variable up: an expression, or `1`; None for another kind of update."""
     if update.type == "update_expression":
         return "1" if text_of(update) in (f"++{variable}", f"{variable}++") else None
     if update.type != "assignment_expression" or text_of(field(update, "left")) != variable:
@@ -100,7 +101,7 @@ def _loop(tree: KernelTree, node: Node) -> IndexLoop | None:
     if text_of(bare(field(condition, "left"))) != variable:
         return None
     limit = field(condition, "right")
-    step = _step(update, variable)
+    step = loop_step(update, variable)
     if step is None:
         return None
     stride = step if isinstance(step, str) else text_of(step)

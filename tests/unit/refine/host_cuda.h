@@ -32,6 +32,8 @@ inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __expf(float x) { return std::exp(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 
+inline void __syncwarp() { host_warps[threadIdx.x / 32]->arrive_and_wait(); }
+
 // Every lane of the warp takes part, as the full mask says.
 template <typename T> T __shfl_xor_sync(unsigned, T value, int lanes) {
     std::barrier<>& warp = *host_warps[threadIdx.x / 32];

@@ -1,0 +1,334 @@
+"""Recognise matrix products in which each thread sums up one element of the result from global memory."""
+
+import re
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from kernel_lsp.refine.rewrites.affine import Polynomial, symbol
+from kernel_lsp.refine.rewrites.ast_cuda import bare, statement_texts
+from kernel_lsp.refine.rewrites.reductions import find_reductions
+from kernel_lsp.refine.rewrites.scopes import CudaVariable
+from kernel_lsp.refine.rewrites.serial_loops import (
+    MemoryAccess,
+    MemoryUse,
+    NotApplicableError,
+    SerialLoop,
+    serial_loop,
+)
+from kernel_lsp.refine.rewrites.thread_rows import compared, condition_parts
+from kernel_lsp.source.trees import field, span_of, text_of, walk
+
+_PLACE = re.compile(r"threadIdx\.[xyz]|blockDim\.[xyz]|blockIdx\.[xy]|gridDim\.[xyz]")
+_WIDE = re.compile(r"size_t|int64_t|long")
+_CONVERSIONS = {"__half2float", "__bfloat162float", "__ldg", "float", "double"}
+
+
+@dataclass(frozen=True)
+class ProductAxis:
+    """Rows or columns of the result.
+
+    Attributes:
+        variable: number of the thread's own.
+        limit: how many there are, as the kernel's guard says.
+        amount: the same.
+    """
+
+    variable: CudaVariable
+    limit: Node
+    amount: Polynomial
+
+    @property
+    def name(self) -> str:
+        """Return the name of the number."""
+        return self.variable.name
+
+    @property
+    def value(self) -> Node:
+        """Return the value of the number."""
+        assert self.variable.value is not None, "it was found by its value"
+        return self.variable.value
+
+    @property
+    def statement(self) -> Node:
+        """Return the statement that declares the number."""
+        assert self.variable.declaration is not None, "it was found by its declaration"
+        return self.variable.declaration
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a product takes from one matrix: `pointer[outer_factor * outer + depth_factor * k + rest]`.
+
+    Attributes:
+        node: the access.
+        pointer: the matrix.
+        outer_factor: elements from one row (of the left one) or column (of the right one) to the next.
+        depth_factor: elements from one factor of a sum to the next.
+        rest: what depends on neither.
+        wide: the kernel indexes it with more than 32 bits.
+    """
+
+    node: Node
+    pointer: CudaVariable
+    outer_factor: Polynomial
+    depth_factor: Polynomial
+    rest: Polynomial
+    wide: bool
+
+    @property
+    def outer_is_near(self) -> bool:
+        """Return True if rows or columns lie side by side, not the factors of a sum."""
+        return self.depth_factor.value != 1
+
+
+@dataclass(frozen=True)
+class NaiveProduct:
+    """A product, of which each thread computes one element.
+
+    Attributes:
+        row: along y in the new kernel.
+        column: along x: neighbours in memory.
+        guard: statement that tests both numbers.
+        leaves: the guard returns; its rest follows it.
+        region: statements that run for elements of the result.
+        loop: the sum.
+        left: operand by rows.
+        right: operand by columns.
+        total: variable that gathers.
+        total_uses: where the loop names it.
+        hoisted: the sum may be gathered in that variable ahead of the guard.
+        unused: declarations that nothing needs any more.
+        feeding: declarations that only served for the numbers.
+    """
+
+    row: ProductAxis
+    column: ProductAxis
+    guard: Node
+    leaves: bool
+    region: list[Node]
+    loop: SerialLoop
+    left: Operand
+    right: Operand
+    total: CudaVariable
+    total_uses: tuple[Node, ...]
+    hoisted: bool
+    unused: list[Node]
+    feeding: list[Node]
+
+
+def find_product(use: MemoryUse) -> NaiveProduct:
+    """Return a kernel as a product.
+
+    Raises:
+        NotApplicableError: it is none.
+    """
+    guard, leaves, axes = _guarded(use)
+    statements = [n for n in use.scopes.tree.body.named_children if n.type != "comment"]
+    at = statements.index(guard)
+    region = statements[at + 1 :] if leaves else _statements(field(guard, "consequence"))
+    if not region or (not leaves and statements[at + 1 :]) or any(n.type != "declaration" for n in statements[:at]):
+        raise NotApplicableError("work without regard to the limits")
+    loops = [n for n in region if n.type == "for_statement"]
+    if len(loops) != 1 or any(
+        n.type in ("return_statement", "for_statement") for s in region if s != loops[0] for n in walk(s)
+    ):
+        raise NotApplicableError("several loops")
+    loop = serial_loop(use.scopes, loops[0])
+    if loop is None or use.indices.of(loop.start).value != 0 or "<=" in text_of(loop.condition):
+        raise NotApplicableError("a loop of another form")
+    (total,) = find_reductions(use.scopes, loop) or [None]
+    if total is None or total.operation != "+":
+        raise NotApplicableError("no sum")
+    row, column = _oriented(use, region, axes)
+    left, right = _operands(use, loop, total.variable, row, column)
+    _check_others(use, statements[:at], region, loop, [left.pointer, right.pointer], axes)
+    hoisted = total.starts_neutral and total.variable.declaration in region and not total.variable.pointer
+    feeding, unused = _served(use, loop, axes, total.variable.declaration if hoisted else None)
+    hoisted = hoisted and total.variable.declaration in unused
+    return NaiveProduct(
+        row, column, guard, leaves, region, loop, left, right, total.variable, total.uses, hoisted, unused, feeding
+    )
+
+
+def _statements(node: Node) -> list[Node]:
+    inner = node.named_children if node.type == "compound_statement" else [node]
+    return [n for n in inner if n.type != "comment"]
+
+
+def _guarded(use: MemoryUse) -> tuple[Node, bool, list[ProductAxis]]:
+    """Return the statement that tests two numbers along x and y, its kind, and both numbers."""
+    for node in use.scopes.tree.body.named_children:
+        if node.type != "if_statement" or node.child_by_field_name("alternative") is not None:
+            continue
+        leaves = statement_texts(field(node, "consequence")).strip() == "return;"
+        axes = [
+            _axis(use, part, leaves) for part in condition_parts(field(node, "condition"), "||" if leaves else "&&")
+        ]
+        found = [axis for axis in axes if axis is not None]
+        if len(axes) == 2 == len(found) and found[0].variable is not found[1].variable:
+            return node, leaves, found
+    raise NotApplicableError("no limits of two numbers")
+
+
+def _axis(use: MemoryUse, part: Node, leaves: bool) -> ProductAxis | None:
+    tested = compared(part, ">=" if leaves else "<")
+    name = bare(tested[0]) if tested is not None else part
+    variable = use.scopes.of(name) if name.type == "identifier" else None
+    if tested is None or variable is None or variable.constant is None or variable.declaration is None:
+        return None
+    value = use.indices.of(variable.constant)
+    for axis in "xy":
+        width = (value - symbol(f"threadIdx.{axis}")).factor(f"blockIdx.{axis}")
+        if width is None or len(width.terms) != 1 or any("Idx" in name for name in width.names()):
+            continue
+        if value == width * symbol(f"blockIdx.{axis}") + symbol(f"threadIdx.{axis}"):
+            return ProductAxis(variable, tested[1], use.indices.of(tested[1]))
+    return None
+
+
+def _number(use: MemoryUse, axis: ProductAxis) -> str:
+    """Return the unknown that stands for a number in indices."""
+    return "threadIdx.x" if "threadIdx.x" in use.indices.of(axis.value).names() else "threadIdx.y"
+
+
+def _oriented(use: MemoryUse, region: list[Node], axes: list[ProductAxis]) -> tuple[ProductAxis, ProductAxis]:
+    """Return rows and columns: neighbours along a row are neighbours in the result."""
+    written = [a for node in region for a in use.accesses(node) if a.written]
+    for one, other in ((axes[0], axes[1]), (axes[1], axes[0])):
+        near = [a.offset.factor(_number(use, one)) for a in written if a.offset is not None]
+        if near and len(near) == len(written) and all(by is not None and by.value == 1 for by in near):
+            return other, one
+    raise NotApplicableError("a result that does not lie by rows")
+
+
+def _operands(
+    use: MemoryUse, loop: SerialLoop, total: CudaVariable, row: ProductAxis, column: ProductAxis
+) -> tuple[Operand, Operand]:
+    accesses = use.accesses(loop.body)
+    if len(accesses) != 2 or any(a.written for a in accesses):
+        raise NotApplicableError("other accesses than to two operands")
+    _check_product(use, loop, total, accesses)
+    found = [_operand(use, loop, a, row, column) for a in accesses]
+    sides = dict(found)
+    if set(sides) != {"left", "right"}:
+        raise NotApplicableError("no product of rows and columns")
+    return sides["left"], sides["right"]
+
+
+def _operand(
+    use: MemoryUse, loop: SerialLoop, access: MemoryAccess, row: ProductAxis, column: ProductAxis
+) -> tuple[str, Operand]:
+    offset, pointer = access.offset, access.pointer
+    if offset is None or pointer is None or pointer.declaration is not None or pointer.changes:
+        raise NotApplicableError("an address that is not known")
+    value = {axis.name: use.indices.of(axis.value) for axis in (row, column)}
+    depth = offset.factor(loop.variable.symbol)
+    if depth is None or not depth.terms:
+        raise NotApplicableError("an operand that does not depend on the sum")
+    rest = offset - depth * symbol(loop.variable.symbol)
+    for side, mine, other in (("left", row, column), ("right", column, row)):
+        by = rest.factor(_number(use, mine))
+        if by is None or not by.terms:
+            continue
+        rest = rest - by * value[mine.name]
+        if {"threadIdx.x", "threadIdx.y", "blockIdx.x", "blockIdx.y"} & (rest.names() | by.names() | depth.names()):
+            raise NotApplicableError(f"`{other.name}` matters to the same operand")
+        if by.value != 1 and depth.value != 1:
+            raise NotApplicableError("an operand without neighbours")
+        macros = (text_of(n) for n in use.scopes.tree.root.children if n.type.startswith("preproc_"))
+        source = " ".join([text_of(use.scopes.tree.body), *macros])
+        return side, Operand(access.node, pointer, by, depth, rest, bool(_WIDE.search(source)))
+    raise NotApplicableError("an operand that depends on neither number")
+
+
+def _check_product(use: MemoryUse, loop: SerialLoop, total: CudaVariable, accesses: list[MemoryAccess]) -> None:
+    """Refuse sums of anything but products: tiles are filled up with zeros."""
+    gathered = [n for n in walk(loop.body) if n.type == "assignment_expression"]
+    if len(gathered) != 1 or text_of(field(gathered[0], "left")) != total.name:
+        raise NotApplicableError("other work in the sum")
+    value = bare(field(gathered[0], "right"))
+    if value.type == "call_expression" and text_of(field(value, "function")).startswith("f"):
+        factors = field(value, "arguments").named_children[:2]
+    else:
+        if text_of(field(gathered[0], "operator")) == "=" and value.type == "binary_expression":
+            sides = [bare(field(value, side)) for side in ("left", "right")]
+            value = next((side for side in sides if text_of(side) != total.name), value)
+        if value.type != "binary_expression" or text_of(field(value, "operator")) != "*":
+            raise NotApplicableError("no product")
+        factors = [field(value, "left"), field(value, "right")]
+    if text_of(field(gathered[0], "operator")) not in ("+=", "="):
+        raise NotApplicableError("no sum")
+    elements = {_element(use, factor) for factor in factors}
+    counted = {n.id for n in walk(loop.body) if n.type == "identifier" and text_of(n) == loop.variable.name}
+    inside = {n.id for a in accesses for n in walk(a.node)}
+    if elements != {a.node.id for a in accesses} or not counted <= inside:
+        raise NotApplicableError("no product of two elements")
+
+
+def _element(use: MemoryUse, factor: Node) -> int:
+    """Return the id of the access that a factor is, behind conversions and names."""
+    factor = bare(factor)
+    if factor.type == "identifier":
+        variable = use.scopes.of(factor)
+        if variable is not None and variable.constant is not None:
+            return _element(use, variable.constant)
+    if factor.type == "call_expression" and text_of(field(factor, "function")) in _CONVERSIONS:
+        return _element(use, field(factor, "arguments").named_children[0])
+    return factor.id
+
+
+def _check_others(
+    use: MemoryUse,
+    ahead: list[Node],
+    region: list[Node],
+    loop: SerialLoop,
+    operands: list[CudaVariable],
+    axes: list[ProductAxis],
+) -> None:
+    """Refuse operands that the kernel writes, and limits that are not known ahead of the guard."""
+    for node in (*ahead, *region):
+        for access in use.accesses(node):
+            if access.written and (access.pointer is None or access.pointer in operands):
+                raise NotApplicableError("an operand is written")
+    known = {v.symbol for v in use.scopes.variables if v.declaration is None or v.declaration in ahead}
+    for limit in (loop.limit, *(axis.limit for axis in axes)):
+        if any("Idx" in name for name in use.indices.of(limit).names()) or use.accesses(limit):
+            raise NotApplicableError("a limit that depends on the thread")
+        for node in walk(limit):
+            variable = use.scopes.of(node) if node.type == "identifier" else None
+            if variable is not None and (variable.symbol not in known or variable.changes):
+                raise NotApplicableError("a limit that is not known ahead")
+
+
+def _served(
+    use: MemoryUse, loop: SerialLoop, axes: list[ProductAxis], total: Node | None
+) -> tuple[list[Node], list[Node]]:
+    """Return declarations that only served for the numbers of the thread, and those that only served for the sum."""
+    scopes = use.scopes
+    gone = [span_of(axis.value) for axis in axes]
+    feeding: list[Node] = []
+    for one in reversed(scopes.variables):
+        node = one.declaration
+        if node is None or one.changes or one.value is None or not _PLACE.search(text_of(one.value)):
+            continue
+        uses = scopes.uses(one, scopes.tree.body)
+        single = len(node.children_by_field_name("declarator")) == 1
+        if single and uses and all(any(span.holds(span_of(n)) for span in gone) for n in uses):
+            feeding.append(node)
+            gone.append(span_of(node))
+    for node in walk(scopes.tree.body):
+        outside = not any(span.holds(span_of(node)) for span in gone)
+        if node.type == "field_expression" and outside and _PLACE.match(text_of(node)):
+            raise NotApplicableError("something else depends on the thread")
+    unused = [total] if total is not None and len(total.children_by_field_name("declarator")) == 1 else []
+    served = [span_of(loop.node)]
+    for one in reversed(scopes.variables):
+        node = one.declaration
+        if node is None or not one.pointer or one.changes or len(node.children_by_field_name("declarator")) != 1:
+            continue
+        uses = scopes.uses(one, scopes.tree.body)
+        if uses and all(any(span.holds(span_of(n)) for span in served) for n in uses):
+            unused.append(node)
+            served.append(span_of(node))
+    return feeding, unused

@@ -1,0 +1,156 @@
+"""Let neighbouring threads take neighbouring elements: interchange what the two axes of threads are for.
+
+Where `threadIdx.x` runs over the outer dimension of most arrays, each warp touches 32 places far apart. Two axes of a
+launch are interchanged by name, in the kernel and in its launches. In a flat launch whose number is divided into two,
+`i = n / width` and `j = n % width`, the quotient and the remainder change places. Each element is still computed by one
+thread, in the same way.
+"""
+
+import re
+from collections.abc import Iterator
+
+from tree_sitter import Node
+
+from kernel_lsp.device.device import Device
+from kernel_lsp.refine.rewrites.affine import Polynomial
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, bare
+from kernel_lsp.refine.rewrites.launch_sites import LaunchSite, closed, find_launches, relaunched, spelled
+from kernel_lsp.refine.rewrites.scopes import CudaVariable, Scopes
+from kernel_lsp.refine.rewrites.serial_loops import MemoryUse, NotApplicableError
+from kernel_lsp.refine.rewrites.thread_rows import ThreadRows, find_thread_rows, thread_macros
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.text import Edit, Span
+from kernel_lsp.source.trees import field, span_of, text_of, walk
+
+_PLACE = re.compile(r"(threadIdx|blockIdx|blockDim|gridDim)\.([xy])")
+_BY_WARP = re.compile(
+    r"__shfl|__ballot|__any|__all|__match|__reduce|__syncwarp|warpSize|wmma|\basm\b|cooperative|\bcg::"
+)
+_LOOPS = ("for_statement", "while_statement", "do_statement")
+_REPEATED = 8  # an access in a loop counts as so many
+_NEAR = 4  # elements
+
+
+def _is_near(factor: Polynomial | None) -> bool:
+    return factor is not None and factor.value is not None and 0 < abs(factor.value) <= _NEAR
+
+
+def _gain(use: MemoryUse, body: Node, now: str, then: str) -> int:
+    """Return how many more accesses go to neighbours if threads are neighbours in `then`, not in `now`."""
+    gain = 0
+    for access in use.accesses(body):
+        if access.offset is None:
+            continue
+        was, will = _is_near(access.offset.factor(now)), _is_near(access.offset.factor(then))
+        gain += (will - was) * (_REPEATED if _is_in_loop(access.node) else 1)
+    return gain
+
+
+def _is_in_loop(node: Node) -> bool:
+    parent = node.parent
+    while parent is not None and parent.type != "function_definition":
+        if parent.type in _LOOPS:
+            return True
+        parent = parent.parent
+    return False
+
+
+def _interchanged(tree: KernelTree) -> list[Edit]:
+    """Return the edits that call x y, and y x."""
+    macros = thread_macros(tree.root)
+    edits: list[Edit] = []
+    for node in walk(tree.body):
+        if node.type == "identifier" and text_of(node) in macros:
+            raise NotApplicableError("a macro depends on the thread")
+        if node.type == "field_expression" and (match := _PLACE.fullmatch(text_of(node))):
+            edits.append(Edit(Span(node.end_byte - 1, node.end_byte), "y" if match[2] == "x" else "x"))
+    return edits
+
+
+def _turned(site: LaunchSite) -> list[Edit]:
+    grid, block = ([text_of(n) for n in site.sizes(node)] for node in (site.grid, site.block))
+    if len(grid) < 2 or len(block) < 2:
+        raise NotApplicableError("a flat launch")
+    edits = [site.with_grid(grid[1], grid[0])]
+    return edits if block[0] == block[1] else [*edits, site.with_block(block[1], block[0])]
+
+
+def _flat(use: MemoryUse, rows: ThreadRows) -> list[Edit]:
+    """Return the edits that make the quotient of a flat number its remainder, and the remainder its quotient.
+
+    Raises:
+        NotApplicableError: the number is used in another way, or the kernel does not gain.
+    """
+    found: dict[str, tuple[CudaVariable, Node]] = {}
+    for one in use.scopes.variables:
+        value = bare(one.constant) if one.constant is not None else None
+        if value is not None and value.type == "binary_expression" and text_of(field(value, "operator")) in "/%":
+            left = bare(field(value, "left"))
+            if left.type == "identifier" and use.scopes.of(left) is rows.variable:
+                operator = text_of(field(value, "operator"))
+                if operator in found:
+                    raise NotApplicableError("several divisions")
+                found[operator] = one, field(value, "right")
+    if set(found) != {"/", "%"} or rows.limit is None or rows.guard is None or rows.variable.changes:
+        raise NotApplicableError("no division into two")
+    (quotient, width), (remainder, other) = found["/"], found["%"]
+    by, count = use.indices.of(width), _divided(rows.limit, use.indices.of(width))
+    if use.indices.of(other) != by or count is None or any("@" in name or "Idx" in name for name in count.names()):
+        raise NotApplicableError("another width")
+    values = [quotient.constant, remainder.constant, field(rows.guard, "condition")]
+    places = [span_of(node) for node in values if node is not None]
+    uses = use.scopes.uses(rows.variable, use.scopes.tree.body)
+    if any(not any(span.holds(span_of(n)) for span in places) for n in uses):
+        raise NotApplicableError("the number itself is used")
+    body = use.scopes.tree.body
+    if _gain(use, body, str(use.indices.of_value(remainder)), str(use.indices.of_value(quotient))) <= 0:
+        raise NotApplicableError("neighbours are neighbours")
+    name, length = rows.variable.name, closed(spelled(count) or "")
+    assert quotient.constant is not None, "it was found by its value"
+    assert remainder.constant is not None, "it was found by its value"
+    return [
+        Edit(span_of(quotient.constant), f"{name} % {length}"),
+        Edit(span_of(remainder.constant), f"{name} / {length}"),
+    ]
+
+
+def _divided(amount: Polynomial, by: Polynomial) -> Polynomial | None:
+    """Return a quotient without remainder; None if there is none, or the divisor is a sum."""
+    if len(by.terms) != 1:
+        return None
+    ((unknowns, factor),) = by.terms.items()
+    found: dict[tuple[str, ...], int] = {}
+    for key, n in amount.terms.items():
+        rest = list(key)
+        for one in unknowns:
+            if one not in rest:
+                return None
+            rest.remove(one)
+        if n % factor:
+            return None
+        found[tuple(rest)] = n // factor
+    return Polynomial(found)
+
+
+def rewrite(
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
+) -> Iterator[Candidate]:
+    """Yield the kernel with its two axes interchanged, if more of its accesses then go to neighbours."""
+    try:
+        tree = KernelTree(kernel_file, kernel)
+        if _BY_WARP.search(text_of(tree.body)):
+            return
+        use = MemoryUse(Scopes(tree))
+        if "threadIdx.y" not in text_of(tree.body):
+            edits, sites = _flat(use, find_thread_rows(use)), []
+        elif _gain(use, tree.body, "threadIdx.x", "threadIdx.y") <= 0:
+            return
+        else:
+            edits, sites = _interchanged(tree), find_launches(tree, workload_file)
+        if sites is None:
+            return
+        files = relaunched(tree, workload_file, sites, edits, _turned)
+    except LookupError:
+        return
+    yield Candidate(kernel.language, *files, "neighbouring threads for neighbouring elements", "rewrite:swap_axes")

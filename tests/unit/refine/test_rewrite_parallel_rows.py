@@ -1,0 +1,322 @@
+"""Kernels of one thread a row, in the ways that people write them: a warp or a block a row gives the same results."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rewrite_support import host_runner, ptx, rewritten
+
+from kernel_lsp.refine.rewrites.parallel_rows import rewrite
+from kernel_lsp.source.candidate import Candidate
+
+ROWS, COLUMNS = 6, 77
+
+
+@dataclass(frozen=True)
+class Naive:
+    """A kernel, the launch in its workload, and its arguments: arrays by what they are for, or numbers."""
+
+    text: str
+    launch: str
+    arguments: Sequence[object]
+
+
+SOFTMAX = Naive(
+    """
+__global__ void softmax(const float* in, float* out, int n, int c) {
+    int r = blockIdx.x * blockDim.x + threadIdx.x;
+    if (r >= n) return;
+    const float* x = in + r * c;
+    float* y = out + r * c;
+    float largest = x[0];
+    for (int i = 1; i < c; i++) {
+        largest = max(largest, x[i]);
+    }
+    float total = 0.f;
+    for (int i = 0; i < c; ++i) {
+        y[i] = expf(x[i] - largest);
+        total = total + y[i];
+    }
+    for (int i = 0; i < c; i += 1) y[i] = y[i] / total;
+}
+""",
+    "module.softmax[(n + 63) // 64, 64](x, y, n, c)",
+    ["in", "out", ROWS, COLUMNS],
+)
+# Row and column by a macro, a constant for the block, the sums ahead of the guard's end, statistics kept.
+LAYERNORM = Naive(
+    """
+#define AT(row, column) ((row) * width + (column))
+#define THREADS 96
+__global__ void norm(const float *a, const float *gain, float *b, float *means, float *scales, int height, int width) {
+    const int me = threadIdx.x, group = blockIdx.x;
+    const int row = group * THREADS + me;
+    if (row < height) {
+        float mean = 0, variance = 0;
+        for (int k = 0; k < width; k++) { mean += a[AT(row, k)]; }
+        mean /= width;
+        for (int k = 0; k < width; k++) {
+            float d = a[AT(row, k)] - mean;
+            variance = fmaf(d, d, variance);
+        }
+        float scale = rsqrtf(variance / width + 1e-5f);
+        for (int k = 0; k < width; k++)
+            b[AT(row, k)] = (a[AT(row, k)] - mean) * scale * gain[k];
+        if (means) means[row] = mean;
+        scales[row] = scale;
+    }
+}
+""",
+    "module.norm[(-(-a.shape[0] // 96),), (96,)](a, g, b, m, s, a.shape[0], a.shape[1])",
+    ["in", "gain", "out", "rows", "rows", ROWS, COLUMNS],
+)
+# In place, over a grid that may be smaller than the rows, with a counter from outside of the loops.
+UNIT_ROWS = Naive(
+    """
+__global__ void unit_rows(float* data, unsigned rows, unsigned dim, float eps) {
+    unsigned j;
+    for (unsigned row = blockDim.x * blockIdx.x + threadIdx.x; row < rows; row += blockDim.x * gridDim.x) {
+        float squares = eps;
+        for (j = 0; j < dim; j++) squares += data[(size_t)row * dim + j] * data[(size_t)row * dim + j];
+        float length = sqrtf(squares);
+        for (j = 0; j < dim; j++) {
+            data[(size_t)row * dim + j] /= length;
+        }
+    }
+}
+""",
+    "grid, block = 4, 100\n    module.unit_rows[grid, block](x, rows, dim, 1e-6)",
+    ["both", ROWS, COLUMNS, 1e-6],
+)
+# Reads at a place that the row names, and changes what all threads have read.
+CROSS_ENTROPY = Naive(
+    """
+__global__ void cross_entropy(float* logits, float* losses, int V, int B, int T) {
+    int idx = threadIdx.x + blockDim.x * blockIdx.x;
+    int N = B * T;
+    if (idx < N) {
+        float* row = &*logits + (idx / T * T + idx % T) * V;
+        int target = (idx * 7) % V;
+        float peak = -3e38f;
+        for (int v = 0; v < V; v++) if (row[v] > peak) peak = row[v];
+        double sum = 0.0;
+        for (int v = 0; v < V; v++) sum += expf(row[v] - peak);
+        losses[idx] = logf((float)sum) + peak - row[target];
+        for (int v = 0; v < V; v++) {
+            float hit = v == target ? 1.0f : 0.0f;
+            row[v] = expf(row[v] - peak) / (float)sum - hit;
+        }
+        row[target] *= 2.0f;
+    }
+}
+""".replace("&*logits", "logits"),
+    "module.cross_entropy[-(-b * t // 128), 128](x, l, v, b, t)",
+    ["both", "rows", COLUMNS, 1, ROWS],
+)
+# Pairs half a row apart; nothing is gathered.
+ROTARY = Naive(
+    """
+__global__ void rotate_pairs(float* x, const float* angles, int rows, int half) {
+    int r = blockIdx.x * 32 + threadIdx.x;
+    if (r < rows)
+        for (int i = 0; i < half; ++i) {
+            float c = cosf(angles[i]), s = sinf(angles[i]);
+            float first = x[r * 2 * half + i], second = x[r * 2 * half + i + half];
+            x[r * 2 * half + i] = first * c - second * s;
+            x[r * 2 * half + i + half] = first * s + second * c;
+        }
+}
+""".replace("if (r < rows)\n        for", "if (r >= rows) { return; }\n    for"),
+    "module.rotate_pairs[(r + 31) // 32, 32](x, a, r, h)",
+    ["both", "gain", ROWS, COLUMNS // 2],
+)
+# A loop whose rows are of several lengths, inside of another one; short rows of statistics; no limit at all.
+CAUSAL = Naive(
+    """
+__device__ float gate(float v) { return v > 0.0f ? v : 0.1f * v; }
+__global__ void causal(const float* scores, float* out, float* best, int c) {
+    int t = blockIdx.x * blockDim.x + threadIdx.x;
+    for (int pass = 0; pass < 2; pass++) {
+        float low = 1e30f, product = 1.5f;
+        for (int j = 0; j <= t + 40; j++) {
+            float v = gate(scores[t * c + j]);
+            low = v < low ? v : low;
+            product *= 1.0f + 0.01f * v;
+        }
+        for (int j = 0; j <= t + 40; j++) {
+            out[t * c + j] = scores[t * c + j] * product - low + pass;
+        }
+        best[t] = out[t * c + 40];
+    }
+}
+""",
+    "module.causal[len(x) // 64, 64](x, y, b, x.shape[1])",
+    ["in", "out", "rows", COLUMNS],
+)
+KERNELS = {
+    "softmax": SOFTMAX,
+    "layernorm": LAYERNORM,
+    "unit_rows": UNIT_ROWS,
+    "cross_entropy": CROSS_ENTROPY,
+    "rotary": ROTARY,
+    "causal": CAUSAL,
+}
+
+
+def workload(naive: Naive) -> str:
+    return f"def launch(module, *given):\n    {naive.launch}\n"
+
+
+def candidates(naive: Naive) -> list[Candidate]:
+    return rewritten(rewrite, naive.text, workload(naive))
+
+
+def values(naive: Naive) -> list[np.ndarray | float]:
+    """New arguments, the same for each call."""
+    draw = np.random.default_rng(1)
+    shapes = {"in": (ROWS, COLUMNS), "out": (ROWS, COLUMNS), "both": (ROWS, COLUMNS), "rows": ROWS, "gain": COLUMNS}
+    made: list[np.ndarray | float] = []
+    for one in naive.arguments:
+        if isinstance(one, str):
+            array = draw.standard_normal(shapes[one]).astype(np.float32)
+            made.append(np.full_like(array, 7) if one in ("out", "rows") else array)
+        else:
+            assert isinstance(one, int | float)
+            made.append(one)
+    return made
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_warp_and_a_block_a_row_do_the_same(tmp_path: Path, name: str) -> None:
+    naive = KERNELS[name]
+    right = values(naive)
+    host_runner(tmp_path, naive.text)((1, 1), (ROWS, 1), *right)
+    found = candidates(naive)
+    assert [one.label for one in found] == ["one warp a row", "one block a row"]
+    for one in found:
+        ptx(one.kernel.text)
+        given = values(naive)
+        spare = 0 if naive is CAUSAL else 1  # more rows than there are, where the kernel has a limit
+        grid = (ROWS // 2 if one.label == "one warp a row" else ROWS) + spare
+        host_runner(tmp_path, one.kernel.text)((grid, 1), (64, 1), *given)
+        for new, old in zip(given, right, strict=True):
+            np.testing.assert_allclose(new, old, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "warp", "block"),
+    [
+        ("softmax", "[-(-n // 2), 64]", "[n, 64]"),
+        ("layernorm", "[(-(-a.shape[0] // 3),), (96,)]", "[(a.shape[0],), (96,)]"),
+        ("unit_rows", "[-(-rows // 4), 128]", "[rows, 128]"),
+        ("cross_entropy", "[-(-(b * t) // 4), 128]", "[b * t, 128]"),
+        ("causal", "[(len(x) // 64) * 32, 64]", "[(len(x) // 64) * 64, 64]"),
+    ],
+)
+def test_the_launch_has_a_team_for_each_row(name: str, warp: str, block: str) -> None:
+    texts = [one.launch.text for one in candidates(KERNELS[name]) if one.launch]
+    for text, wanted in zip(texts, (warp, block), strict=True):
+        assert wanted in text
+
+
+def test_rows_that_nothing_limits_are_not_rounded_up_to_whole_blocks() -> None:
+    launched = "def launch(module, x, y, b):\n    module.causal[1, len(x)](x, y, b, x.shape[1])\n"
+    (block,) = rewritten(rewrite, CAUSAL.text, launched)
+    assert block.label == "one block a row"
+    assert block.launch
+    assert "[1 * len(x), 128]" in block.launch.text
+
+
+def test_host_code_beside_the_kernel_is_changed_along() -> None:
+    host = """
+void run_softmax(const float* in, float* out, int rows, int cols, int block_size) {
+    dim3 grid((rows + block_size - 1) / block_size);
+    softmax<<<grid, block_size>>>(in, out, rows, cols);
+}
+"""
+    warp, block = rewritten(rewrite, SOFTMAX.text + host)
+    assert "dim3 grid((rows + 3) / 4);" in warp.kernel.text
+    assert "softmax<<<grid, 128>>>" in warp.kernel.text
+    assert "dim3 grid(rows);" in block.kernel.text
+
+
+def test_what_a_row_writes_once_is_written_by_one_thread() -> None:
+    warp, block = candidates(LAYERNORM)
+    once = "if (lane == 0) {\n            if (means) means[row] = mean;\n            scales[row] = scale;"
+    assert once in warp.kernel.text
+    assert "if (threadIdx.x == 0) {" in block.kernel.text
+    assert "int me" not in warp.kernel.text
+
+
+def test_threads_meet_before_they_read_what_another_wrote() -> None:
+    warp, block = candidates(CROSS_ENTROPY)
+    assert warp.kernel.text.count("__syncwarp();") == 2  # ahead of the gradient, and of the target's own element
+    assert block.kernel.text.count("\n        __syncthreads();") == 2
+    assert not any("__syncwarp" in one.kernel.text for one in candidates(LAYERNORM))
+
+
+def test_the_text_grows_little() -> None:
+    for naive in KERNELS.values():
+        warp, block = candidates(naive)
+        lines = len(naive.text.splitlines())
+        assert len(warp.kernel.text.splitlines()) <= 1.4 * lines + 10
+        assert len(block.kernel.text.splitlines()) <= 1.4 * lines + 16
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        # What one iteration leaves for the next
+        ("softmax", "total = total + y[i];\n", "total = total + y[i]; y[i] = total;\n"),
+        ("softmax", "y[i] = y[i] / total;", "y[i] = y[i - 1] / total;"),
+        ("softmax", "y[i] = y[i] / total;", "y[i / 2] = x[i] / total;"),
+        ("softmax", "y[i] = y[i] / total;", "y[i] = (total *= 0.5f);"),
+        ("softmax", "largest = max(largest, x[i]);", "largest = max(largest, x[i]) - 1;"),
+    ],
+)
+def test_loops_that_depend_on_their_order_are_not_shared_out(name: str, old: str, new: str) -> None:
+    naive = KERNELS[name]
+    assert old in naive.text
+    before = [one.kernel.text.count("+= 32)") for one in candidates(naive)]
+    text = naive.text.replace(old, new)
+    ptx(text)
+    after = [one.kernel.text.count("+= 32)") for one in rewritten(rewrite, text, workload(naive))]
+    assert after == [] or after[0] < before[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("softmax", "if (r >= n) return;", "if (r >= n) return; out[threadIdx.x] = 0;"),
+        ("softmax", "if (r >= n) return;", "out[0] = 1; if (r >= n) return;"),
+        ("softmax", "if (r >= n) return;", "__shared__ float s[2]; if (r >= n) return;"),
+        ("softmax", "if (r >= n) return;", "if (r >= n) return; __syncthreads();"),
+        ("softmax", "if (r >= n) return;", 'if (r >= n) return; printf("%d", r);'),
+        ("softmax", "float* y = out + r * c;", "float* y = r % 2 ? out + r * c : (float*)in;"),
+        ("unit_rows", "blockDim.x * gridDim.x", "blockDim.x"),
+        ("unit_rows", "+ threadIdx.x;", "+ threadIdx.y;"),
+        ("rotary", "i + half]", "i + half - 1]"),
+    ],
+)
+def test_other_kernels_are_left_alone(name: str, old: str, new: str) -> None:
+    naive = KERNELS[name]
+    assert old in naive.text
+    text = naive.text.replace(old, new)
+    if "printf" not in new:
+        ptx(text)
+    assert rewritten(rewrite, text, workload(naive)) == []
+
+
+def test_rows_that_neighbouring_threads_read_together_are_left_alone() -> None:
+    text = SOFTMAX.text.replace("in + r * c", "in + r").replace("out + r * c", "out + r").replace("[i]", "[i * n]")
+    ptx(text)
+    assert rewritten(rewrite, text, workload(SOFTMAX)) == []
+
+
+@pytest.mark.parametrize(
+    "launch", ["module.softmax[sizes(n)](x, y, n, c)", "pass", "module.softmax[1, (8, 8)](x, y, n, c)"]
+)
+def test_a_launch_that_is_not_understood_keeps_the_kernel(launch: str) -> None:
+    assert rewritten(rewrite, SOFTMAX.text, f"def launch(module, x, y, n, c):\n    {launch}\n") == []

@@ -1,0 +1,168 @@
+"""Naive matrix products, in the ways that people write them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rewrite_support import host_runner, ptx, rewritten
+
+from kernel_lsp.refine.rewrites.tile_product import rewrite
+from kernel_lsp.source.candidate import Candidate
+
+M, N, K = 21, 18, 35
+
+# As in a first course: an early return, capitals.
+COURSE = """
+__global__ void product(float *A, float *B, float *C, int M, int N, int K) {
+    int ROW = blockIdx.y * blockDim.y + threadIdx.y;
+    int COL = blockIdx.x * blockDim.x + threadIdx.x;
+    if (ROW >= M || COL >= N) return;
+    float tmpSum = 0;
+    for (int i = 0; i < K; i++) {
+        tmpSum += A[ROW * K + i] * B[i * N + COL];
+    }
+    C[ROW * N + COL] = tmpSum;
+}
+"""
+# A bias, the second operand transposed, pointers to rows, threads along x over the rows of the result.
+LINEAR = """
+__global__ void product(const float* x, const float* weight, float* out, const float* bias, int BT, int OC, int C) {
+    int bt = blockIdx.x * blockDim.x + threadIdx.x;
+    int oc = blockIdx.y * blockDim.y + threadIdx.y;
+    if (bt < BT && oc < OC) {
+        float val = (bias != nullptr) ? bias[oc] : 0.0f;
+        const float* wrow = weight + oc * C;
+        const float* row = x + bt * C;
+        for (int i = 0; i < C; i++) {
+            val += row[i] * wrow[i];
+        }
+        out[bt * OC + oc] = val;
+    }
+}
+"""
+# Both in one: the first operand transposed, fmaf, names for elements, wide indices, scaled into what was there.
+SCALED = """
+#define AT(i, j, ld) ((size_t)(i) * (ld) + (j))
+__global__ void product(const float *p, const float *q, float *r, unsigned m, unsigned n, unsigned depth, float alpha) {
+    const unsigned col = blockIdx.x * 8 + threadIdx.x;
+    const unsigned row = blockIdx.y * 8 + threadIdx.y;
+    if (row < m && n > col) {
+        float dot = 0.f;
+        for (unsigned k = 0; k < depth; ++k) {
+            float left = p[AT(k, row, m)];
+            const float right = q[AT(k, col, n)];
+            dot = fmaf(left, right, dot);
+        }
+        r[AT(row, col, n)] = alpha * dot + r[AT(row, col, n)];
+    }
+}
+""".replace(
+    "const unsigned tx = threadIdx.x, col = blockIdx.x * 8 + tx;", "const unsigned col = blockIdx.x * 8 + threadIdx.x;"
+)
+KERNELS = {"course": COURSE, "linear": LINEAR, "scaled": SCALED}
+LAUNCHES = {
+    COURSE: "module.product[((n + 31) // 32, (m + 31) // 32), (32, 32)](a, b, c, m, n, k)",
+    LINEAR: "module.product[(-(-m // 16), -(-n // 16)), (16, 16)](a, b, c, bias, m, n, k)",
+    SCALED: "module.product[(-(-n // 8), -(-m // 8), 1), (8, 8)](a, b, c, m, n, k, 0.5)",
+}
+
+
+def candidates(text: str, like: str) -> list[Candidate]:
+    return rewritten(rewrite, text, f"def launch(module, a, b, c, bias, m, n, k):\n    {LAUNCHES[like]}\n")
+
+
+def arguments(text: str) -> tuple[list[np.ndarray | float], np.ndarray]:
+    """Arguments, and the right result."""
+    draw = np.random.default_rng(3)
+    a, b, c = (draw.standard_normal(shape).astype(np.float32) for shape in ((M, K), (K, N), (M + 1, N)))
+    bias = draw.standard_normal(N).astype(np.float32)
+    if text is COURSE:
+        return [a, b, c, M, N, K], a @ b
+    if text is LINEAR:
+        return [a, b.T.copy(), c, bias, M, N, K], a @ b + bias
+    return [a.T.copy(), b, c, M, N, K, 0.5], 0.5 * (a @ b) + c[:M]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_tiles_give_the_same_product_at_every_border(tmp_path: Path, name: str) -> None:
+    text = KERNELS[name]
+    found = candidates(text, text)
+    assert [one.label for one in found][-1] == "tiles of 16 x 16 in shared memory"
+    assert "tiles of 16 x 16 in shared memory, 4 x 4 outputs per thread" in [one.label for one in found]
+    ptx(found[-1].kernel.text)
+    small = found[-1].kernel.text.replace("TILE = 16", "TILE = 4")  # one host thread stands for each of a block
+    given, right = arguments(text)
+    beyond = given[2][M:].copy() if isinstance(given[2], np.ndarray) else None
+    host_runner(tmp_path, small)((-(-N // 4), -(-M // 4)), (4, 4), *given)
+    result = given[2]
+    assert isinstance(result, np.ndarray)
+    np.testing.assert_allclose(result[:M], right, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(result[M:], beyond)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_several_elements_a_thread_give_it_too(tmp_path: Path, name: str) -> None:
+    text = KERNELS[name]
+    (wanted,) = [one for one in candidates(text, text) if "2 x 4" in one.label]
+    ptx(wanted.kernel.text)
+    given, right = arguments(text)
+    small = wanted.kernel.text.replace("TILE = 16", "TILE = 4")
+    host_runner(tmp_path, small)((-(-N // 16), -(-M // 8)), (4, 4), *given)
+    assert isinstance(given[2], np.ndarray)
+    np.testing.assert_allclose(given[2][:M], right, rtol=1e-4, atol=1e-5)
+
+
+def test_columns_of_the_result_lie_along_x() -> None:
+    *_, tiled = candidates(LINEAR, LINEAR)
+    assert tiled.launch
+    assert "[(-(-n // 16), -(-m // 16)), (16, 16)]" in tiled.launch.text
+    text = tiled.kernel.text
+    assert "int oc = blockIdx.x * TILE + threadIdx.x;" in text
+    assert "weight[loaded_oc * C + first_i + threadIdx.x]" in text
+    assert "weight_tile[TILE][TILE + 1];" in text
+    assert "x_tile[TILE][TILE];" in text
+    assert "wrow" not in text
+
+
+def test_indices_stay_as_wide_as_they_were() -> None:
+    *_, tiled = candidates(SCALED, SCALED)
+    assert "p[(size_t)(first_k + threadIdx.y) * m + loaded_row]" in tiled.kernel.text
+    assert candidates(SCALED, SCALED)[-1].launch
+
+
+def test_the_text_is_no_longer_than_tiles_ask_for() -> None:
+    for text in KERNELS.values():
+        *_, tiled = candidates(text, text)
+        assert len(tiled.kernel.text.splitlines()) <= len(text.splitlines()) + 16
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("A[ROW * K + i] * B[i * N + COL]", "A[ROW * K + i] + B[i * N + COL]"),
+        ("A[ROW * K + i] * B[i * N + COL]", "A[ROW * K + i] * (B[i * N + COL] + 1.0f)"),
+        ("A[ROW * K + i] * B[i * N + COL]", "A[ROW * K + i] * B[i * N + COL] * i"),
+        ("A[ROW * K + i] * B[i * N + COL]", "A[ROW * K + i] * B[i * N + COL + ROW]"),
+        ("A[ROW * K + i] * B[i * N + COL]", "A[ROW * K + i] * A[ROW * K + i]"),
+        ("tmpSum += A", "tmpSum -= A"),
+        ("tmpSum += A", "tmpSum *= A"),
+        ("i = 0; i < K", "i = 1; i < K"),
+        ("i < K; i++", "i < K - ROW; i++"),
+        ("C[ROW * N + COL] = tmpSum;", "A[ROW * N + COL] = tmpSum;"),
+        ("C[ROW * N + COL] = tmpSum;", "C[ROW * N * COL] = tmpSum;"),
+        ("C[ROW * N + COL] = tmpSum;", "C[ROW * N + COL] = tmpSum + threadIdx.x;"),
+        ("|| COL >= N", ""),
+        ("|| COL >= N", "|| COL >= N || K < 3"),
+        ("float tmpSum = 0;", "float tmpSum = 0; C[0] = 1; __syncthreads();"),
+    ],
+)
+def test_near_misses_are_left_alone(old: str, new: str) -> None:
+    assert old in COURSE
+    text = COURSE.replace(old, new)
+    ptx(text)
+    assert candidates(text, COURSE) == []
+
+
+def test_sizes_that_the_launch_does_not_name_keep_the_kernel() -> None:
+    launch = "def launch(module, *given):\n    module.product[8, (32, 32)](*given)\n"
+    assert rewritten(rewrite, COURSE, launch) == []
