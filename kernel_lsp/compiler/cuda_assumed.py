@@ -15,7 +15,7 @@ from kernel_lsp.compiler.plan import Plan
 from kernel_lsp.compiler.together import launches_of
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels
-from kernel_lsp.source.host_launches import HostLaunch, find_host_launches
+from kernel_lsp.source.host_launches import HostLaunch, find_host_launches, find_named_instances
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Lines
 
@@ -52,7 +52,10 @@ def build_unlaunched(
     """
     kernels = find_kernels(source.text, source.path)
     texts = (source.text, *(file.text for file in including))
-    written = _in_full([launch for text in texts for launch in find_host_launches(text)], kernels)
+    templates = [kernel.name.rpartition("::")[2] for kernel in kernels if kernel.template_parameters]
+    launched = [launch for text in texts for launch in find_host_launches(text)]
+    named = [instance for text in texts for instance in find_named_instances(text, templates)]
+    written = _in_full([*launched, *named], kernels)
     ways = {at: _ways(kernel, written) for at, kernel in enumerate(kernels) if kernel.template_parameters}
     chosen: dict[int, _Choice] = {at: (own[0], "") if own else (None, _UNKNOWN) for at, own in ways.items()}
     build = compile_names(_names(chosen))
@@ -66,7 +69,7 @@ def build_unlaunched(
         build = plain if build.binary is None else build
     facts = build.binary.kernels if build.binary else ()
     launches = tuple(launch for kernel in facts for launch in launches_of(kernel, written))
-    made = {fact.name.rpartition("::")[2] for fact in facts}
+    made = {fact.name.partition("<")[0].rpartition("::")[2] for fact in facts}
     for at, kernel in enumerate(kernels):
         if not kernel.template_parameters and kernel.name.rpartition("::")[2] not in made:
             chosen[at] = (None, _LEFT_OUT)

@@ -5,13 +5,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernel_lsp.compiler.prelude import HALF_HEADER
 from kernel_lsp.source.candidate import SourceFile
 
-# Host headers that also include CUDA's 16-bit float types, which device code then uses.
-_BRINGS_HALVES = re.compile(
-    r'^[ \t]*#[ \t]*include[ \t]*["<](?:cublas\w*\.h|nccl\.h|(?:torch|ATen|c10)/)', re.MULTILINE
+_TORCH = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<](?:torch|ATen|c10)/', re.MULTILINE)
+# Host headers that, as PyTorch's, also include CUDA's 16-bit float types, which device code then uses.
+_BRINGS_HALVES = re.compile(rf'{_TORCH.pattern}|^[ \t]*#[ \t]*include[ \t]*["<](?:cublas\w*\.h|nccl\.h)', re.MULTILINE)
+_STANDARD = re.compile(
+    r"[a-z_]+|(?:assert|complex|ctype|errno|inttypes|limits|math|stdarg|stdint|stdio|stdlib|string|time)\.h"
 )
+_BROUGHT_BY_TORCH = ("array", "functional", "stdexcept", "string", "tuple", "type_traits", "utility", "vector")
 _HALF = re.compile(r"\b(?:__half|half)2?\b|\b(?:__)?nv_bfloat16")
+TORCH_HALF = re.compile(r"\b(?:c10|at|torch)::(?:Half|BFloat16)\b")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
 
 
@@ -54,11 +59,28 @@ def sliced_headers(headers: Sequence[UserHeader], slice_device: Callable[[str], 
     return tuple(UserHeader(header.name, header.path, slice_device(header.text)) for header in headers)
 
 
-def halves_brought(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return CUDA's 16-bit float headers if the texts use those types and get them through a host header."""
+def halves_brought(texts: Sequence[str], names: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the headers of 16-bit float types that the texts, or names of instances, use and get by host headers.
+
+    PyTorch's types are those of `prelude.HALF_HEADER`, which brings CUDA's too.
+    """
+    if includes_torch(texts) and any(map(TORCH_HALF.search, (*texts, *names))):
+        return (HALF_HEADER,)
     if not any(map(_HALF.search, texts)) or not any(map(_BRINGS_HALVES.search, texts)):
         return ()
     return "cuda_fp16.h", "cuda_bf16.h"
+
+
+def includes_torch(texts: Sequence[str]) -> bool:
+    """Return True if one of the texts includes a header of PyTorch's."""
+    return any(map(_TORCH.search, texts))
+
+
+def standard_headers(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the headers of the C and C++ libraries that the texts include, in their order, or that PyTorch's bring."""
+    named = [quoted or angled for text in texts for quoted, angled in INCLUDE.findall(text)]
+    found = [name for name in named if _STANDARD.fullmatch(name)]
+    return tuple(dict.fromkeys([*found, *(_BROUGHT_BY_TORCH if includes_torch(texts) else ())]))
 
 
 def _resolve(name: str, folders: Sequence[Path]) -> Path | None:

@@ -32,7 +32,7 @@ class Counters:
     Attributes:
         instructions: executed by warps.
         lane_instructions: executed by threads.
-        working_lanes: likewise if all threads of these warps had taken part but those that found nothing to do and left.
+        working_lanes: likewise if all threads of these warps had taken part but those that had left for want of work.
         branches: conditional branches executed by warps.
         divergent_branches: those at which a warp split.
         load_requests, load_sectors, load_ideal_sectors: of global memory; ideal: the sectors for the
