@@ -11,7 +11,8 @@ from kernel_lsp.compiler.cache import BuildCache, cache_key
 from kernel_lsp.compiler.diagnostics import Locate
 from kernel_lsp.compiler.headers import (
     UserHeader,
-    halves_brought,
+    cub_header,
+    headers_brought,
     includes_torch,
     sliced_headers,
     standard_headers,
@@ -83,20 +84,21 @@ def _climb_down(
     folders = (source.path.parent, *options.include_dirs)
     sliced_instead = sliced_headers(headers, slice_device)
     texts = (source.text, *(header.text for header in headers))
-    halves = halves_brought(texts, names)
+    brought = headers_brought(texts, names)
+    cub = cub_header(texts)
     build = compile_nvrtc(
         sliced,
         str(source.path),
         arch,
         names=names,
-        options=(*options.all_flags, *(f"--pre-include={name}" for name in halves)),
+        options=(*options.all_flags, *(f"--pre-include={name}" for name in brought)),
         include_dirs=folders,
-        headers=sliced_instead,
+        headers=(*sliced_instead, *((cub,) if cub else ())),
         locate=locate,
     )
     own = {str(header.path): header.text for header in headers} | {str(source.path): source.text}
     # The slice has lost its includes; whole files may be of a package that is built with PyTorch.
-    files = [str(HALF_FILE) if name == HALF_HEADER else name for name in (*halves, *standard_headers(texts))]
+    files = [str(HALF_FILE) if name == HALF_HEADER else name for name in (*brought, *standard_headers(texts))]
     lost = [part for name in files for part in ("-include", name)]
     libraries = torch_header_folders() if includes_torch(texts) else ()
     for way, text, extra, more_folders in (("nvcc-slice", sliced, lost, ()), ("nvcc", source.text, (), libraries)):
