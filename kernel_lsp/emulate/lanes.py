@@ -89,6 +89,7 @@ class Lanes:
     @cached_property
     def _takes_part(self) -> Array:
         """Return which warps have a thread of a set with a mask, (blocks, warps that have columns)."""
+        assert self.mask is not None
         return np.logical_or.reduceat(self.mask, self._warp_starts, axis=1)
 
     def to_mask(self) -> Array:
