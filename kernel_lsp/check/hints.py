@@ -109,11 +109,6 @@ class _Line:
     def __getitem__(self, name: str) -> int:
         return self.counts[name]
 
-    @property
-    def active(self) -> float:
-        """Return the average number of active threads per warp."""
-        return self["lane_instructions"] / max(self["instructions"], 1)
-
 
 def _by_kernel(path: Path, runs: Sequence[EmulatedRun]) -> dict[str, dict[int, _Line]]:
     own = path.resolve()
@@ -136,7 +131,7 @@ def _of_lines(lines: Mapping[int, _Line], least_bytes: int, *, free: bool) -> It
 
     sectors, requests = total("load_sectors", "store_sectors"), total("load_requests", "store_requests")
     passes = total("shared_load_wavefronts", "shared_store_wavefronts")
-    instructions, most_active = total("instructions"), max(line.active for line in lines.values())
+    instructions = total("instructions")
     spread = False
     for number, line in sorted(lines.items()):
         for what in ("load", "store"):
@@ -147,7 +142,7 @@ def _of_lines(lines: Mapping[int, _Line], least_bytes: int, *, free: bool) -> It
                 yield number, performance.NARROW, message
             if message := _conflicts(line, what, passes):
                 yield number, performance.BANK_CONFLICT, message
-        if message := _divergence(line, instructions, most_active):
+        if message := _divergence(line, instructions):
             yield number, performance.DIVERGENCE, message
     if not spread and least_bytes >= _EXCESS_LEAST and sectors * _SECTOR >= _EXCESS * least_bytes:
         number = max(lines, key=lambda n: lines[n]["load_sectors"] + lines[n]["store_sectors"])
@@ -188,11 +183,12 @@ def _conflicts(line: _Line, what: str, passes: int) -> str | None:
     return f"this {what} of shared memory takes {_figure(taken / least)} passes where one would do: a bank conflict"
 
 
-def _divergence(line: _Line, instructions: int, most_active: float) -> str | None:
-    active = line.active
-    if active >= min(_WARP, most_active) / 2 or line["instructions"] < _SHARE * instructions:
+def _divergence(line: _Line, instructions: int) -> str | None:
+    active, working = line["lane_instructions"], line["working_lanes"]
+    if active >= working / 2 or line["instructions"] < _SHARE * instructions:
         return None
-    return f"on average {_figure(active)} of a warp's 32 threads are active here, while the others wait"
+    average = _figure(active / line["instructions"])
+    return f"on average {average} of a warp's 32 threads are active here, while the others wait"
 
 
 def _figure(value: float) -> str:

@@ -1,8 +1,10 @@
 """Shared by commands: the consoles they print to, their settings, and the store."""
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -13,11 +15,26 @@ from kernel_lsp.judge.target import Target
 from kernel_lsp.store.store import Store, open_store
 from kernel_lsp.workload.spec import find_workloads
 
+_PADDING = re.compile(r"[ ]+$", re.MULTILINE)
 _LOG_WIDTH = 400  # for output that is no terminal, such as a log: paths and findings are not wrapped there
 
 
+class _PlainConsole(Console):
+    """A console whose lines end where their text does, unless it is a terminal: a log needs no padding."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print as `Console.print` does."""
+        if self.is_terminal:
+            super().print(*objects, **options)
+            return
+        with self.capture() as captured:
+            super().print(*objects, **options)
+        self.file.write(_PADDING.sub("", captured.get()))
+        self.file.flush()
+
+
 def _console(*, stderr: bool) -> Console:
-    console = Console(stderr=stderr, highlight=False)
+    console = _PlainConsole(stderr=stderr, highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _LOG_WIDTH
     return console

@@ -17,7 +17,7 @@ from typing import Any
 
 from kernel_lsp.compiler.binary import Binary, Build, Diagnostic, KernelFacts, Severity
 
-_FORMAT = 3
+_FORMAT = 4
 _AFTER_EVICTION = 0.9  # of the limit, so that not every further build evicts again
 
 

@@ -4,31 +4,33 @@ Worker processes only. The next way is tried when one failed for lack of a heade
 code is wrong: such an error is the same in every compiler, and the first one reports it soonest.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 
-from kernel_lsp.compiler.binary import Build, Severity
+from kernel_lsp.compiler.binary import Build
 from kernel_lsp.compiler.cache import BuildCache, cache_key
 from kernel_lsp.compiler.diagnostics import Locate
-from kernel_lsp.compiler.headers import UserHeader, halves_brought, sliced_headers, user_headers
+from kernel_lsp.compiler.headers import (
+    UserHeader,
+    cub_header,
+    headers_brought,
+    includes_torch,
+    sliced_headers,
+    standard_headers,
+    user_headers,
+)
+from kernel_lsp.compiler.host_needs import wants_host_code
 from kernel_lsp.compiler.nvcc import compile_nvcc
 from kernel_lsp.compiler.nvrtc import compile_nvrtc, nvrtc_version
 from kernel_lsp.compiler.options import BuildOptions
-from kernel_lsp.compiler.prelude import HOST_HEADERS, PRELUDE
+from kernel_lsp.compiler.prelude import HALF_FILE, HALF_HEADER, HOST_HEADERS, PRELUDE
 from kernel_lsp.compiler.target import target_of, wider_target
 from kernel_lsp.compiler.toolchain import Tool, tool
+from kernel_lsp.compiler.toolkit import torch_header_folders
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels
 from kernel_lsp.source.slicing import slice_device
 from kernel_lsp.source.text import Lines
 
-_NEEDS_HOST = re.compile(
-    r"could not open source file|cannot open source file|No such file or directory"
-    r'|namespace "(?:std|at|c10|torch|cub|thrust|cuda)" has no member|name must be a namespace'
-    r"|not supported when compiling with NVRTC|without an explicit execution space annotations"
-    r'|identifier "(?:std|at|c10|torch|cuda[A-Z]\w*|TORCH_\w+|AT_\w+|C10_\w+)" is undefined'
-    r"|^unrecognized option|^invalid value for --gpu-architecture"
-)
 _DEFAULTS = BuildOptions()
 
 
@@ -81,20 +83,25 @@ def _climb_down(
     locate = _locator(source)
     folders = (source.path.parent, *options.include_dirs)
     sliced_instead = sliced_headers(headers, slice_device)
-    halves = halves_brought((source.text, *(header.text for header in headers)))
+    texts = (source.text, *(header.text for header in headers))
+    brought = headers_brought(texts, names)
+    cub = cub_header(texts)
     build = compile_nvrtc(
         sliced,
         str(source.path),
         arch,
         names=names,
-        options=(*options.all_flags, *(f"--pre-include={name}" for name in halves)),
+        options=(*options.all_flags, *(f"--pre-include={name}" for name in brought)),
         include_dirs=folders,
-        headers=sliced_instead,
+        headers=(*sliced_instead, *((cub,) if cub else ())),
         locate=locate,
     )
-    own = {str(source.path), *(str(header.path) for header in headers)}
-    brought = [part for name in halves for part in ("-include", name)]  # includes that the slice has lost
-    for way, text in (("nvcc-slice", sliced), ("nvcc", source.text)):
+    own = {str(header.path): header.text for header in headers} | {str(source.path): source.text}
+    # The slice has lost its includes; whole files may be of a package that is built with PyTorch.
+    files = [str(HALF_FILE) if name == HALF_HEADER else name for name in (*brought, *standard_headers(texts))]
+    lost = [part for name in files for part in ("-include", name)]
+    libraries = torch_header_folders() if includes_torch(texts) else ()
+    for way, text, extra, more_folders in (("nvcc-slice", sliced, lost, ()), ("nvcc", source.text, (), libraries)):
         if build.binary is not None or nvcc.path is None or not wants_host_code(build, own):
             break
         build = compile_nvcc(
@@ -104,8 +111,8 @@ def _climb_down(
             arch,
             way=way,
             names=names,
-            options=(*options.all_flags, *brought) if way == "nvcc-slice" else options.all_flags,
-            include_dirs=options.include_dirs,
+            options=(*options.all_flags, *extra),
+            include_dirs=(*options.include_dirs, *more_folders),
             headers=headers,
             instead=sliced_instead if way == "nvcc-slice" else (),
             locate=locate,
@@ -140,12 +147,6 @@ def build_included(
         headers=(preface, *sliced_headers((*headers, *others), slice_device)),
         locate=_locator(source),
     )
-
-
-def wants_host_code(build: Build, own: set[str]) -> bool:
-    """Return True if the first error is about headers, host code or options, not about the user's device code."""
-    first = next((d for d in build.diagnostics if d.severity is Severity.ERROR), None)
-    return first is not None and (first.path not in own or _NEEDS_HOST.search(first.message) is not None)
 
 
 def _made_of(

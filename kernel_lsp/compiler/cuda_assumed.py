@@ -4,6 +4,7 @@ Worker processes only. For a template whose launches do not name all arguments a
 compiles.
 """
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +16,13 @@ from kernel_lsp.compiler.plan import Plan
 from kernel_lsp.compiler.together import launches_of
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels
-from kernel_lsp.source.host_launches import HostLaunch, find_host_launches
+from kernel_lsp.source.host_launches import HostLaunch, find_host_launches, find_named_instances
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Lines
 
 _SECONDS = 75.0  # of a build's deadline; templates not compiled by then are reported as out of time
-_LEFT_OUT = "the compiler made nothing of it, as where an `#if` leaves it out"
+_LEFT_OUT = "the compiler made nothing of it"
+_CONDITION = re.compile(r"^[ \t]*#[ \t]*(if|else|elif|endif)(.*?)[ \t]*$", re.MULTILINE)
 _UNKNOWN = "nothing tells or lets assume its template arguments"
 
 
@@ -52,7 +54,10 @@ def build_unlaunched(
     """
     kernels = find_kernels(source.text, source.path)
     texts = (source.text, *(file.text for file in including))
-    written = _in_full([launch for text in texts for launch in find_host_launches(text)], kernels)
+    templates = [kernel.name.rpartition("::")[2] for kernel in kernels if kernel.template_parameters]
+    launched = [launch for text in texts for launch in find_host_launches(text)]
+    named = [instance for text in texts for instance in find_named_instances(text, templates)]
+    written = _in_full([*launched, *named], kernels)
     ways = {at: _ways(kernel, written) for at, kernel in enumerate(kernels) if kernel.template_parameters}
     chosen: dict[int, _Choice] = {at: (own[0], "") if own else (None, _UNKNOWN) for at, own in ways.items()}
     build = compile_names(_names(chosen))
@@ -66,10 +71,10 @@ def build_unlaunched(
         build = plain if build.binary is None else build
     facts = build.binary.kernels if build.binary else ()
     launches = tuple(launch for kernel in facts for launch in launches_of(kernel, written))
-    made = {fact.name.rpartition("::")[2] for fact in facts}
+    made = {fact.name.partition("<")[0].rpartition("::")[2] for fact in facts}
     for at, kernel in enumerate(kernels):
         if not kernel.template_parameters and kernel.name.rpartition("::")[2] not in made:
-            chosen[at] = (None, _LEFT_OUT)
+            chosen[at] = (None, _left_out(source, kernel))
     assumed = tuple(_assumed(source, kernel, chosen.get(at)) for at, kernel in enumerate(kernels))
     needed = build.binary is not None and any(one.types or not one.compiled for one in assumed)
     return build, Plan(0, launches), assumed if needed else ()
@@ -114,6 +119,22 @@ def _first_that_compiles(
             said = next((d for d in build.diagnostics if d.severity is Severity.ERROR), None)
             problem = f"as {way.names[0]}, " + (f"line {said.line}: {said.message}" if said else "it does not compile")
     return None, problem.splitlines()[0]
+
+
+def _left_out(source: SourceFile, kernel: Kernel) -> str:
+    """Return why the compiler made nothing of a kernel, with the innermost condition around it if there is one."""
+    data = source.text.encode()
+    above: list[tuple[int, str]] = []
+    for number, line in enumerate(data[: kernel.name_span.start].decode().splitlines(), start=1):
+        if (found := _CONDITION.match(line)) is not None:
+            if found[1] != "if":
+                above = above[:-1]
+            if found[1] != "endif":
+                above.append((number, line.strip()))
+    if not above:
+        return _LEFT_OUT
+    number, written = above[-1]
+    return f"{_LEFT_OUT}: `{written}` in line {number} leaves it out; `build.options` can define what it asks for"
 
 
 def _assumed(source: SourceFile, kernel: Kernel, choice: _Choice | None) -> Assumed:

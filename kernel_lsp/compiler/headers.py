@@ -5,13 +5,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernel_lsp.compiler.prelude import HALF_HEADER
 from kernel_lsp.source.candidate import SourceFile
 
-# Host headers that also include CUDA's 16-bit float types, which device code then uses.
-_BRINGS_HALVES = re.compile(
-    r'^[ \t]*#[ \t]*include[ \t]*["<](?:cublas\w*\.h|nccl\.h|(?:torch|ATen|c10)/)', re.MULTILINE
+_TORCH = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<](?:torch|ATen|c10)/', re.MULTILINE)
+# Host headers that, as PyTorch's, also include CUDA's 16-bit float types, which device code then uses.
+_BRINGS_HALVES = re.compile(rf'{_TORCH.pattern}|^[ \t]*#[ \t]*include[ \t]*["<](?:cublas\w*\.h|nccl\.h)', re.MULTILINE)
+_DRIVER = re.compile(r"\bCU[a-z]\w+")
+_BRINGS_DRIVER = re.compile(rf'{_TORCH.pattern}|^[ \t]*#[ \t]*include[ \t]*["<]cudaTypedefs\.h', re.MULTILINE)
+_CUB = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]cub/cub\.cuh', re.MULTILINE)
+_COLLECTIVE = re.compile(
+    r"\b(Block|Warp)(AdjacentDifference|Discontinuity|Exchange|Histogram|Load|MergeSort|RadixRank|RadixSort|Reduce|Scan"
+    r"|Shuffle|Store)\b"
 )
+_CAPITAL = re.compile(r"[A-Z]")
+_STANDARD = re.compile(
+    r"[a-z_]+|(?:assert|complex|ctype|errno|inttypes|limits|math|stdarg|stdint|stdio|stdlib|string|time)\.h"
+)
+_BROUGHT_BY_TORCH = ("array", "functional", "stdexcept", "string", "tuple", "type_traits", "utility", "vector")
 _HALF = re.compile(r"\b(?:__half|half)2?\b|\b(?:__)?nv_bfloat16")
+TORCH_HALF = re.compile(r"\b(?:c10|at|torch)::(?:Half|BFloat16)\b")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
 
 
@@ -54,11 +67,47 @@ def sliced_headers(headers: Sequence[UserHeader], slice_device: Callable[[str], 
     return tuple(UserHeader(header.name, header.path, slice_device(header.text)) for header in headers)
 
 
-def halves_brought(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return CUDA's 16-bit float headers if the texts use those types and get them through a host header."""
+def headers_brought(texts: Sequence[str], names: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the headers for 16-bit floats and the driver's types that the texts, or names of instances, use and get
+    through host headers.
+
+    PyTorch's types are those of `prelude.HALF_HEADER`, which brings CUDA's too.
+    """
+    driver = ("cuda.h",) if any(map(_DRIVER.search, texts)) and any(map(_BRINGS_DRIVER.search, texts)) else ()
+    if includes_torch(texts) and any(map(TORCH_HALF.search, (*texts, *names))):
+        return HALF_HEADER, *driver
     if not any(map(_HALF.search, texts)) or not any(map(_BRINGS_HALVES.search, texts)):
-        return ()
-    return "cuda_fp16.h", "cuda_bf16.h"
+        return driver
+    return "cuda_fp16.h", "cuda_bf16.h", *driver
+
+
+def cub_header(texts: Sequence[str]) -> UserHeader | None:
+    """Return what stands for `cub/cub.cuh`, which NVRTC refuses: those of its headers whose names the texts mention.
+
+    None where no text includes it.
+    """
+    if not any(_CUB.search(text) for text in texts):
+        return None
+    parts = sorted({found for text in texts for found in _COLLECTIVE.findall(text)})
+    names = [f"{level.lower()}/{level.lower()}{_CAPITAL.sub(_lower, kind)}" for level, kind in parts]
+    lines = [f"#include <cub/{name}.cuh>\n" for name in (*names, "util_type", "thread/thread_operators")]
+    return UserHeader("cub/cub.cuh", Path("cub/cub.cuh"), "".join(["#pragma once\n", *lines]))
+
+
+def _lower(capital: re.Match[str]) -> str:
+    return f"_{capital[0].lower()}"
+
+
+def includes_torch(texts: Sequence[str]) -> bool:
+    """Return True if one of the texts includes a header of PyTorch's."""
+    return any(map(_TORCH.search, texts))
+
+
+def standard_headers(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the headers of the C and C++ libraries that the texts include, in their order, or that PyTorch's bring."""
+    named = [quoted or angled for text in texts for quoted, angled in INCLUDE.findall(text)]
+    found = [name for name in named if _STANDARD.fullmatch(name)]
+    return tuple(dict.fromkeys([*found, *(_BROUGHT_BY_TORCH if includes_torch(texts) else ())]))
 
 
 def _resolve(name: str, folders: Sequence[Path]) -> Path | None:

@@ -1,4 +1,4 @@
-"""Finds files that include a header with kernels, for its template instances and the text that precedes it."""
+"""Finds files that include a file with kernels, for its template instances and the text that precedes it."""
 
 import re
 from collections.abc import Sequence
@@ -15,23 +15,24 @@ _FOLDERS_UP, _MOST_READ, _MOST_BYTES, _MOST = 3, 100, 1 << 20, 4
 
 
 def including_files(source: SourceFile, folders: Sequence[Path] = ()) -> tuple[SourceFile, ...]:
-    """Return up to four files that include the header `source`, directly or not; those that launch its kernels first.
+    """Return up to four files that include `source`; those that launch its kernels first.
 
-    The first 100 files beside it and up to two folders above are searched. Empty if `source` is no header or has no
-    kernels.
+    The first 100 files beside it and up to two folders above are searched. A header may be included indirectly; a `.cu`
+    file that is a part of another is named there. Empty if `source` has no kernels.
 
     Args:
-        source: the header.
+        source: the header, or a part of a program.
         folders: the user's include folders.
     """
-    if source.path.suffix not in _HEADERS:
+    if source.path.suffix not in (*_HEADERS, ".cu"):
         return ()
+    named = "" if source.path.suffix in _HEADERS else f'{source.path.name}"'
     names = [re.escape(k.name.rpartition("::")[2]) for k in find_cuda_kernels(source.text, source.path)]
     launch = re.compile(rf"\b(?:{'|'.join(names)})\s*<")
     found: list[tuple[bool, SourceFile]] = []
     for path in _around(source.path.resolve()) if names else ():
         file = SourceFile(path, path.read_text(encoding="utf-8", errors="replace"))
-        if source.path.resolve() in {header.path for header in user_headers(file, folders)}:
+        if named in file.text and source.path.resolve() in {header.path for header in user_headers(file, folders)}:
             found.append((launch.search(file.text) is None, file))
     return tuple(file for _, file in sorted(found, key=lambda one: one[0])[:_MOST])
 

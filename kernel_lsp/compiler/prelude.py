@@ -9,6 +9,7 @@ from pathlib import Path
 PRELUDE_NAME = "kernel_lsp_prelude.h"
 HALF_HEADER = "kernel_lsp_half.h"
 """PyTorch's 16-bit float types, included for kernels that name them."""
+HALF_FILE = Path(__file__).parent / "host/include/kernel_lsp/half.h"
 
 _MACROS = {
     "FLT_MAX": "3.402823466e+38f",
@@ -83,6 +84,7 @@ typedef long intptr_t;
 typedef unsigned long uintptr_t;
 #endif
 typedef long ptrdiff_t;
+typedef long ssize_t;
 typedef unsigned short ushort;
 typedef unsigned int uint;
 typedef unsigned long ulong;
@@ -134,5 +136,5 @@ HOST_HEADERS: dict[str, str] = (
     | dict.fromkeys(("math.h", "cmath"), _MATH)
     | {"algorithm": _ALGORITHM}
     | {name: _from_cuda_std(name) for name in _IN_CUDA_STD}
-    | {HALF_HEADER: (Path(__file__).parent / "host/include/kernel_lsp/half.h").read_text(encoding="utf-8")}
+    | {HALF_HEADER: HALF_FILE.read_text(encoding="utf-8")}
 )

@@ -4,6 +4,7 @@ import os
 import shutil
 import site
 import sys
+import sysconfig
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -37,6 +38,15 @@ def header_folders() -> tuple[Path, ...]:
     The wheel comes first because its version is that of the NVRTC wheel; Triton's copy is the last resort.
     """
     return tuple(dict.fromkeys(folder for folder in _header_candidates() if folder.is_dir()))
+
+
+def torch_header_folders() -> tuple[Path, ...]:
+    """Return the folders of PyTorch's headers and of Python's, which they include; none if PyTorch is missing."""
+    for packages in site_folders():
+        include = packages / "torch" / "include"
+        if include.is_dir():
+            return include, include / "torch/csrc/api/include", Path(sysconfig.get_path("include"))
+    return ()
 
 
 def unpacked_headers() -> Path:

@@ -6,6 +6,7 @@ of the file that the kernels need are executed. Autotuned kernels are compiled w
 
 import ast
 import contextlib
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -53,6 +54,7 @@ from kernel_lsp.workload.execute import blame
 
 _SECONDS = 75.0  # of a build's deadline; kernels not compiled by then are reported as out of time
 _ATTEMPT_SECONDS = 10  # of processor time; longer compilations are of sizes that nobody uses
+_OF_TYPES = re.compile(r"conditionals can only accept|Boolean value of Tensor|implemented on type")  # of some only
 _ELEMENTS = {
     "fp16": torch.float16,
     "bf16": torch.bfloat16,
@@ -379,9 +381,9 @@ def _is_certain(error: WorkloadError, one: _Loaded) -> bool:
     """Return True if Triton's error holds for any types: an unknown name, or a construct that Triton does not have."""
     cause: BaseException | None = error.__cause__
     while cause is not None:
-        if isinstance(cause, UnsupportedLanguageConstruct):
-            return True
         text = str(getattr(cause, "error_message", None) or cause)
+        if isinstance(cause, UnsupportedLanguageConstruct):
+            return _OF_TYPES.search(text) is None
         if isinstance(cause, NameError) or (isinstance(cause, CompilationError) and "NameError(" in text):
             name = text.partition(" is not defined")[0].rpartition("(")[2].strip("'\" ")
             return not is_assigned(one.tree, name) and not one.module.is_bound_anywhere(name)

@@ -25,6 +25,7 @@ Array: TypeAlias = NDArray[Any]
 
 _NOTHING = {"nanosleep", "pragma", "griddepcontrol", "setmaxnreg", "pmevent"}
 _ENDS = ("ret", "exit")
+_ACCESSES = frozenset({"ld", "ldu", "st", "atom", "red", "cp", "ldmatrix", "stmatrix", "wmma", "call"})
 
 
 def bind_control(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step | None:
@@ -36,10 +37,10 @@ def bind_control(decoder: Decoder, instruction: PtxInstruction, site: Site) -> S
         return _bind_table(decoder, instruction)
     if name == "call":
         return _bind_call(decoder, instruction, site)
-    if name == "ret":
-        return _leave if decoder.function.entry else _return
-    if name == "exit":
-        return _leave
+    if name == "ret" and not decoder.function.entry:
+        return _return
+    if name in _ENDS:
+        return _departure(decoder)
     if name in ("trap", "brkpt"):
         return _bind_trap(site)
     if name in _NOTHING:
@@ -63,7 +64,7 @@ def _bind_branch(decoder: Decoder, instruction: PtxInstruction) -> Step:
         raise EmulatorFault(f"the PTX does not define the label `{label.name}`.")
     if _ends_at(decoder.function, target):
         # Threads that return early have exited before the others continue, as on the hardware.
-        return _leave
+        return _departure(decoder)
 
     def branch(_: Resident, activation: Activation, lanes: Lanes) -> Successors:
         return [(activation, target, lanes, False)]
@@ -89,6 +90,18 @@ def _bind_table(decoder: Decoder, instruction: PtxInstruction) -> Step:
         return found
 
     return branch
+
+
+def _departure(decoder: Decoder) -> Step:
+    """Return the step at which threads of a kernel exit: before its first access of memory for want of work."""
+    before = decoder.function.code[: decoder.position]
+    accesses = (each for each in before if each.parts[0] in _ACCESSES and "param" not in each.parts)
+    return _turn_away if decoder.function.entry and not any(accesses) else _leave
+
+
+def _turn_away(resident: Resident, _: Activation, lanes: Lanes) -> Successors:
+    resident.turn_away(lanes)
+    return []
 
 
 def _leave(resident: Resident, _: Activation, lanes: Lanes) -> Successors:

@@ -32,6 +32,7 @@ class Counters:
     Attributes:
         instructions: executed by warps.
         lane_instructions: executed by threads.
+        working_lanes: likewise if all threads of these warps had taken part but those that had left for want of work.
         branches: conditional branches executed by warps.
         divergent_branches: those at which a warp split.
         load_requests, load_sectors, load_ideal_sectors: of global memory; ideal: the sectors for the
@@ -46,6 +47,7 @@ class Counters:
 
     instructions: int = 0
     lane_instructions: int = 0
+    working_lanes: int = 0
     branches: int = 0
     divergent_branches: int = 0
     load_requests: int = 0

@@ -71,9 +71,26 @@ class Lanes:
     def warps(self) -> int:
         """Return warps with at least one thread of the set."""
         if self.mask is None:
-            return self.shape[0] * len(np.unique(self.column_ids // WARP))
-        starts = np.flatnonzero(np.diff(self.column_ids // WARP, prepend=-1))
-        return int(np.count_nonzero(np.logical_or.reduceat(self.mask, starts, axis=1)))
+            return self.shape[0] * len(self._warp_starts)
+        return int(np.count_nonzero(self._takes_part))
+
+    def total_of_warps(self, figures: Array) -> int:
+        """Return the sum of figures, (blocks, warps of a block), over the warps with at least one thread of the set."""
+        if self.full:
+            return int(figures.sum())
+        own = figures[self.rows][:, self.column_ids[self._warp_starts] // WARP]
+        return int((own if self.mask is None else own[self._takes_part]).sum())
+
+    @cached_property
+    def _warp_starts(self) -> NDArray[np.intp]:
+        """Return where the columns of each warp begin."""
+        return np.flatnonzero(np.diff(self.column_ids // WARP, prepend=-1))
+
+    @cached_property
+    def _takes_part(self) -> Array:
+        """Return which warps have a thread of a set with a mask, (blocks, warps that have columns)."""
+        assert self.mask is not None
+        return np.logical_or.reduceat(self.mask, self._warp_starts, axis=1)
 
     def to_mask(self) -> Array:
         """Return a mask of the whole extent."""

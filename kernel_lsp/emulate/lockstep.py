@@ -148,11 +148,12 @@ class Blocks:
         # Groups further on in the same function are merged with.
         meeting = {other.position for other in self._ready.values() if other.activation is activation}
         end = len(steps)
-        warps, count = lanes.warps, lanes.count
+        warps, count, working = lanes.warps, lanes.count, resident.working(lanes)
         while position < end:
             counters = sites[position].counters
             counters.instructions += warps
             counters.lane_instructions += count
+            counters.working_lanes += working
             resident.steps += 1
             try:
                 if activation.taint:

@@ -16,7 +16,7 @@ from kernel_lsp.emulate import counters
 from kernel_lsp.emulate.access import LocalMemory
 from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.errors import EmulatorFault, Unfinished
-from kernel_lsp.emulate.lanes import Lanes
+from kernel_lsp.emulate.lanes import WARP, Lanes
 from kernel_lsp.emulate.memory import Buffer, GlobalMemory, Unwritten, raw_type
 from kernel_lsp.emulate.races import GlobalShadow, SharedShadow
 from kernel_lsp.emulate.registers import Activation
@@ -89,6 +89,7 @@ class Resident:
         self.everyone = Lanes.all(self.extent)
         self.alive = np.ones(self.extent, np.bool_)
         self.living = self.extent[0] * self.extent[1]
+        self._working = _by_warp(self.alive)
         self.shared_bytes = geometry.shared_bytes
         size = -(-max(self.shared_bytes, 1) // _GRAIN) * _GRAIN
         self._shared = np.zeros((self.extent[0], size), np.uint8)
@@ -204,6 +205,15 @@ class Resident:
             lanes.write(self.alive, np.zeros((1, 1), np.bool_))
         self.launch.changes.count += 1
 
+    def turn_away(self, lanes: Lanes) -> None:
+        """Remove these threads, which have exited without any access of memory: they have no work."""
+        self.leave(lanes)
+        self._working = self._working - _by_warp(lanes.to_mask())
+
+    def working(self, lanes: Lanes) -> int:
+        """Return how many threads of these threads' warps have work, alive or not."""
+        return lanes.total_of_warps(self._working)
+
     def count_global(self, addresses: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
         """Count a load from or a store to global memory."""
         count = site.counters
@@ -237,3 +247,8 @@ class Resident:
             count.shared_store_requests += requests
             count.shared_store_wavefronts += wavefronts
             count.shared_store_conflicts += conflicts
+
+
+def _by_warp(threads: Array) -> Array:
+    """Return how many threads of (blocks, threads) are set, (blocks, warps of a block)."""
+    return np.add.reduceat(threads, range(0, threads.shape[1], WARP), axis=1, dtype=np.int64)

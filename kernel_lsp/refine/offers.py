@@ -18,7 +18,7 @@ from kernel_lsp.source.files import find_kernels, language_of
 from kernel_lsp.source.kernel import Kernel, Language
 from kernel_lsp.source.text import Edit, Span
 from kernel_lsp.source.unchanged import still_holds
-from kernel_lsp.store.store import Store
+from kernel_lsp.store.store import Store, VerdictRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Offer:
 
 
 Known = dict[tuple[str, float], Offer]
-"""Offers read before, by the verdict's id and when it was written."""
+"""Verdicts read before, by their id and when they were written, each as the offer that it makes if it is FASTER."""
 
 
 def find_offers(
@@ -142,25 +142,39 @@ def find_offers(
 ) -> tuple[Offer, ...]:
     """Return the faster variants known for a file, best first, found by its text or by its path.
 
-    Some may be for another version of the file; the file's own text is left out.
+    Of a variant judged several times with one workload the newest verdict counts. A variant that fails with one of the
+    file's workloads is no suggestion, however fast it is with another. Some may be for another version of the file; the
+    file's own text is left out.
 
     Args:
         store: where verdicts lie.
         baseline: the file as it is now.
-        known: offers read before, to save reading them again.
-        unsaved: verdicts on versions of the file that could not be stored.
+        known: verdicts read before, to save reading them again.
+        unsaved: verdicts on versions of the file that could not be stored, newest last.
     """
     known = {} if known is None else known
-    found = {v.evidence.candidate_digest: Offer(v) for v in unsaved if v.verdict is Outcome.FASTER}
-    for row in store.find_verdicts(str(baseline.kernel.path), baseline.digest):
-        if row.candidate in found or row.verdict != Outcome.FASTER:
-            continue  # of a variant judged twice the newest verdict counts
-        key = row.id, row.created
-        if key not in known and (document := store.find_verdict(row.id)) is not None:
-            known[key] = Offer(Verdict.model_validate(document))
-        found[row.candidate] = known[key]
-    found.pop(baseline.digest, None)
+    rows = store.find_verdicts(str(baseline.kernel.path), baseline.digest)
+    faster = {row.candidate for row in rows if row.verdict == Outcome.FASTER}
+    faster |= {v.evidence.candidate_digest for v in unsaved if v.verdict is Outcome.FASTER}
+    newest: dict[tuple[str, str], Offer] = {}
+    read = (_read(store, row, known) for row in rows if row.candidate in faster)
+    for judged in (*map(Offer, reversed(unsaved)), *filter(None, read)):
+        evidence = judged.verdict.evidence
+        newest.setdefault((evidence.candidate_digest, evidence.workload_path), judged)
+    failed = {digest for (digest, _), judged in newest.items() if judged.verdict.verdict.is_failure}
+    found: dict[str, Offer] = {}
+    for (digest, _), judged in newest.items():
+        if judged.verdict.verdict is Outcome.FASTER and digest not in failed and digest != baseline.digest:
+            found.setdefault(digest, judged)
     return tuple(sorted(found.values(), key=lambda offer: offer.verdict.speedup or 0.0, reverse=True))
+
+
+def _read(store: Store, row: VerdictRow, known: Known) -> Offer | None:
+    """Return the verdict of a row; None if it is gone."""
+    key = row.id, row.created
+    if key not in known and (document := store.find_verdict(row.id)) is not None:
+        known[key] = Offer(Verdict.model_validate(document))
+    return known.get(key)
 
 
 def _older(path: Path) -> SourceError:

@@ -1,7 +1,8 @@
 """The report of `check` on one file: one line when all is well, and what is wrong below it when it is not."""
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -14,6 +15,8 @@ from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.judge.verdict import Check, CheckStatus
 from kernel_lsp.report.compile import assumed_view, diagnostics_view
 from kernel_lsp.report.units import seconds_text
+
+_FIGURE = re.compile(r"-?\d[\d.,]*(?:e[-+]?\d+)?")
 
 
 def file_view(report: FileReport, text: str, width: int = 0) -> RenderableType:
@@ -47,12 +50,8 @@ def summary_view(reports: Sequence[FileReport], *, strict: bool = False) -> Rend
     if any(_is_plain(check) for checks in skipped for check in checks):
         without.append("kernels ran on the emulator, on small cases")
     lines = [Text(f"No GPU: {'; '.join(without)}.", "dim")] if without else []
-    reasons = Counter(
-        reason
-        for checks in skipped
-        for reason in {check.detail for check in checks if not _is_run(check) and not _is_plain(check)}
-    )
-    lines += [Text(f"Skipped in {_counted(count, 'file')}: {reason}.", "dim") for reason, count in reasons.items()]
+    reasons = [[check.detail for check in checks if not _is_run(check) and not _is_plain(check)] for checks in skipped]
+    lines += [Text(f"Skipped in {_counted(count, 'file')}: {reason}.", "dim") for reason, count in _alike(reasons)]
     kernels = _counted(sum(len(report.kernels) for report in reports), "kernel")
     arch = ", ".join(sorted({report.arch for report in reports}))
     bad = sum(not report.ok for report in reports)
@@ -154,3 +153,14 @@ def _is_plain(check: Check) -> bool:
 
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _alike(reasons: Sequence[Sequence[str]]) -> Iterator[tuple[str, int]]:
+    """Yield reasons of files with the number of files; those that differ in figures only once, as the first says it."""
+    first: dict[str, str] = {}
+    counts = Counter[str]()
+    for said in reasons:
+        alike = {_FIGURE.sub("0", reason): reason for reason in reversed(said)}
+        first = alike | first
+        counts.update(alike.keys())
+    yield from ((first[key], count) for key, count in counts.items())

@@ -123,8 +123,8 @@ DIVERGENCE = _hint(
     36,
     "divergence",
     "Most threads of a warp wait while a few work.",
-    what="A line on which, on average, fewer than half as many of a warp's threads are active as elsewhere in the "
-    "kernel, and that takes a tenth or more of its instructions.",
+    what="A line on which, on average, fewer than half of the threads with work in a warp are active, and that takes a "
+    "tenth or more of the kernel's instructions. Those that leave before its first access of memory have no work.",
     why="A warp executes both sides of a branch one after the other, so the idle half costs as much as the busy one.",
     before="if (threadIdx.x % 2 == 0) heavy(x[i]);",
     after="if (threadIdx.x < blockDim.x / 2) heavy(x[2 * i]);",

@@ -42,9 +42,9 @@ class LineCounters:
 
     A request is one memory instruction of one warp. Sectors are 32 bytes; ideal ones are what the bytes asked for
     would take if they lay side by side. A wavefront is a pass over the banks of shared memory; a conflict is one more
-    than the least. `path` is empty and `line` 0 for what the machine code ascribes to no place.
-
-    `path` is empty and `line` 0 for instructions that the machine code ascribes to no place.
+    than the least. Working lanes are what the lane instructions would be if all threads of these warps had taken part,
+    but for those that left before the kernel's first access of memory. `path` is empty and `line` 0 for what the
+    machine code ascribes to no place.
     """
 
     kernel: str
@@ -52,6 +52,7 @@ class LineCounters:
     line: int
     instructions: int = 0
     lane_instructions: int = 0
+    working_lanes: int = 0
     branches: int = 0
     divergent_branches: int = 0
     load_requests: int = 0

@@ -104,7 +104,8 @@ def read_source(path: Path) -> SourceFile:
         cure = "Check its permissions."
         raise SourceError(f"The file cannot be read: {error.strerror}.", path, cure=cure) from error
     try:
-        return SourceFile(path, data.decode())
+        # Python accepts a byte order mark in a file, and not in a text.
+        return SourceFile(path, data.decode("utf-8-sig" if is_python(path) else "utf-8"))
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         message = f"Byte 0x{data[error.start]:02x} is not UTF-8."

@@ -3,7 +3,7 @@
 import ast
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from kernel_lsp.source.outline import code_only, outline
@@ -78,6 +78,32 @@ def find_host_launches(text: str) -> tuple[HostLaunch, ...]:
         shared = scope.number(given[2]) if len(given) > 2 else 0
         block = scope.block(given[1]) if len(given) > 1 else None
         found.append(HostLaunch(kernel, arguments, block, shared, scope.followed(given[0])))
+    return tuple(found)
+
+
+def find_named_instances(text: str, kernels: Collection[str]) -> tuple[HostLaunch, ...]:
+    """Return the template instances that host code names other than by a launch, as for `cudaLaunchKernelEx`.
+
+    Args:
+        text: CUDA text.
+        kernels: names of its kernel templates, without namespaces.
+
+    Returns:
+        One entry for each place in a function without `__global__`, whose block and shared memory are unknown.
+    """
+    if not kernels:
+        return ()
+    code = code_only(text.encode())
+    everything = code.decode()
+    named = re.compile(rf"\b(?:{'|'.join(map(re.escape, kernels))})\s*<".encode())
+    found: list[HostLaunch] = []
+    for made in outline(text.encode()).declarations:
+        body = made.body if b"__global__" not in made.words else None
+        for match in named.finditer(code, body.start, body.end) if body is not None else ():
+            name = _with_arguments(code, match.start(), match.end(), len(code))
+            if name is not None:
+                scope = _Scope(code[made.span.start : match.start()].decode(), everything)
+                found.append(HostLaunch(*scope.instance(name), block=None, shared_bytes=None))
     return tuple(found)
 
 
@@ -197,6 +223,16 @@ def _name_before(code: bytes, end: int) -> str | None:
                 break
     name = _NAME.search(head[:start])
     return head[name.start() :].decode() if name else None
+
+
+def _with_arguments(code: bytes, start: int, bracket: int, end: int) -> str | None:
+    """Return the name at a position with its template arguments; None if it is launched there, or no `>` follows."""
+    depth = 0
+    for at in range(bracket - 1, end):
+        depth += {b"<": 1, b">": -1, b"(": 1, b")": -1}.get(code[at : at + 1], 0)
+        if depth == 0:
+            return None if code[at + 1 :].lstrip().startswith(b"<<<") else code[start : at + 1].decode()
+    return None
 
 
 def _split(text: str) -> list[str]:

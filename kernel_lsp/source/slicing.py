@@ -260,16 +260,31 @@ class _Knife:
         return outline(self.data, Span(braces.start + 1, braces.end - 1)).declarations if braces is not None else ()
 
     def host_members(self, made: Declaration) -> list[Span]:
-        """Return the member functions of a type that only the host can compile, such as a constructor from a tensor."""
+        """Return the member functions of a type that only the host can compile, such as a constructor from a tensor,
+        and those that call them.
+        """
         if not _HOST.search(self.code, made.span.start, made.span.end):
             return []
-        return [
-            member.span
+        found: list[Span] = []
+        lost: set[bytes] = set()
+        left = [
+            member
             for member in self.members(made)
-            if member.declarator is not None
-            and not self.head_words(member) & _DEVICE_WORDS
-            and _HOST.search(self.code, member.span.start, member.span.end)
+            if member.declarator is not None and not self.head_words(member) & _DEVICE_WORDS
         ]
+        while fresh := [member for member in left if self.is_lost(member, lost)]:
+            left = [member for member in left if member not in fresh]
+            found += [member.span for member in fresh]
+            lost |= {member.head[member.declarator[0]].text for member in fresh if member.declarator is not None}
+        return found
+
+    def is_lost(self, member: Declaration, lost: set[bytes]) -> bool:
+        """Return True if a member function uses the host's functions, or calls one that is lost."""
+        span = member.span
+        if _HOST.search(self.code, span.start, span.end):
+            return True
+        body = member.body
+        return body is not None and not lost.isdisjoint(_IDENTIFIER.findall(self.code, body.start, body.end))
 
 
 def _closure(roots: list[_Part], rest: list[_Part], leads: Callable[[_Part, _Part], bool]) -> list[_Part]:

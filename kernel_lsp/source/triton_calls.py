@@ -97,10 +97,11 @@ def launches_in(tree: ast.Module, parameters: Mapping[str, Sequence[str]]) -> di
         if name not in parameters:
             continue
         launch, scope = found.setdefault(name, LaunchArguments()), _Scope(tree, function)
-        pairs = [*zip(parameters[name], call.args, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
+        positional = zip(parameters[name], _positional(call.args), strict=False)
+        pairs = [*positional, *((k.arg, k.value) for k in call.keywords if k.arg)]
         for parameter, value in pairs:
             given = scope.given(value)
-            if given is None or isinstance(value, ast.Starred):
+            if given is None:
                 continue
             if parameter in _OPTIONS and parameter not in parameters[name]:
                 if isinstance(given.value, int):
@@ -108,6 +109,21 @@ def launches_in(tree: ast.Module, parameters: Mapping[str, Sequence[str]]) -> di
             else:
                 launch.given.setdefault(parameter, given)
     return found
+
+
+def _positional(arguments: Sequence[ast.expr]) -> Iterator[ast.expr]:
+    """Yield positional arguments, those of `*(a, b)` too, up to the first `*` of unknown length."""
+    for argument in arguments:
+        if not isinstance(argument, ast.Starred):
+            yield argument
+            continue
+        value = argument.value
+        sides = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+        listed = [side.elts for side in sides if isinstance(side, (ast.Tuple, ast.List))]
+        starred = any(isinstance(one, ast.Starred) for elements in listed for one in elements)
+        if starred or len(listed) != len(sides) or len({len(elements) for elements in listed}) != 1:
+            return
+        yield from listed[0]
 
 
 def _calls(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.Call]]:

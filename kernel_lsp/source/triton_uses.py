@@ -270,7 +270,8 @@ class _Reader:
                 own = [(name,)] if name in self._parameters else []
                 return list(dict.fromkeys(own + ways))[:_MOST_WAYS]
             case ast.Name(id=name):
-                return [(name,)] if name in self._parameters else [()]
+                # A local name of itself, as in `at += step`, adds nothing to where it starts.
+                return [(name,)] if name in self._parameters else [] if name in seen else [()]
             case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
                 pairs = product(self._ways(left, seen), self._ways(right, seen))
                 return list(dict.fromkeys(a + b for a, b in pairs))[:_MOST_WAYS]

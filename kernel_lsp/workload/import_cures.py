@@ -27,6 +27,8 @@ def import_cure(error: BaseException, text: str, path: Path, line: int | None) -
         )
     if isinstance(error, ImportError):
         return _with_packages("", path) or None
+    if isinstance(error, SystemExit) and line is not None:
+        return f"It ends here without the arguments of a command line: give them defaults, or put this {_MAIN}."
     tree = python_ast_if_any(text)
     if tree is None or line is None:
         return None

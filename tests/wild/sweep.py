@@ -223,7 +223,9 @@ def main() -> None:
                 found = [file.path for path in asked.paths for file in find_kernel_files([path])[: asked.most]]
             except SourceError as error:
                 raise SystemExit(str(error)) from None
-            batches = iter([Batch({path.name: path for path in found}, {}, Path(scratch) / "kept")])
+            above = os.path.commonpath([path.parent for path in found])
+            named = {str(path.relative_to(above)): path for path in found}
+            batches = iter([Batch(named, {}, Path(scratch) / "kept")])
         else:
             batches = public_files(Path(scratch), asked.mirrors, asked.only)
         print(_HEAD)

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
 from kernel_lsp.compiler.cache import BuildCache, FileCache
-from kernel_lsp.compiler.cuda import build_cuda, wants_host_code
+from kernel_lsp.compiler.cuda import build_cuda
 from kernel_lsp.compiler.headers import user_headers
 from kernel_lsp.compiler.host.compiler import compile_host
 from kernel_lsp.compiler.host.flags import Flags, translate
 from kernel_lsp.compiler.host.record import ExtensionBuild, HostBuild, Launchable
 from kernel_lsp.compiler.host.request import ExtensionRequest, Unit
 from kernel_lsp.compiler.host.stubs import Stub, read_stubs
+from kernel_lsp.compiler.host_needs import wants_host_code
 from kernel_lsp.compiler.options import BuildOptions
 from kernel_lsp.compiler.prelude import HALF_HEADER
 from kernel_lsp.source.candidate import SourceFile
@@ -160,7 +161,9 @@ def _with_device(device: _DeviceCode, library: bytes, record: HostBuild) -> Exte
         arch=build.binary.arch if build.binary else "",
     )
     if build.binary is None:
-        if wants_host_code(build, {str(source.path)}) or any("name expression" in d.message for d in build.diagnostics):
+        if wants_host_code(build, {str(source.path): source.text}) or any(
+            "name expression" in d.message for d in build.diagnostics
+        ):
             return next(d.message for d in build.diagnostics if d.severity is Severity.ERROR)
         return ExtensionBuild(request.digest, request.name, record, build)
     known = {kernel.entry for kernel in build.binary.kernels}

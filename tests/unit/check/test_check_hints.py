@@ -142,13 +142,15 @@ def test_narrow_access():
 
 def test_divergence():
     path = str(Path("k.cu").absolute())
-    busy = LineCounters("f<4>", path, 3, instructions=100, lane_instructions=400, divergent_branches=5)
-    whole = LineCounters("f<4>", path, 4, instructions=900, lane_instructions=28800)
+    counts = {"instructions": 100, "lane_instructions": 400, "divergent_branches": 5}
+    busy = LineCounters("f<4>", path, 3, **counts, working_lanes=3200)
+    whole = LineCounters("f<4>", path, 4, instructions=900, lane_instructions=28800, working_lanes=28800)
     said = "on average 4 of a warp's 32 threads are active here, while the others wait"
     assert of_counters(busy, whole) == [("KL036", 3, said)]
-    more = LineCounters("f<4>", path, 4, instructions=10000, lane_instructions=320000)
+    more = LineCounters("f<4>", path, 4, instructions=10000, lane_instructions=320000, working_lanes=320000)
     assert of_counters(busy, more) == []
-    assert of_counters(busy) == [], "a block of 4 threads"
+    few = LineCounters("f<4>", path, 3, **counts, working_lanes=400)
+    assert of_counters(few, whole) == [], "a block of 4 threads, or 4 rows with a thread each"
 
 
 def test_traffic_far_above_the_least():

@@ -270,3 +270,38 @@ def test_arrays_may_have_to_hold_whole_numbers(tmp_path: Path) -> None:
     )
     assert assumed["counted"].compiled, assumed["counted"].problem
     assert "parts: *i32" in assumed["counted"].types
+
+
+LAUNCHED_WITH_STARS = """import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def passed(x_ptr, out_ptr, n, stride_x, stride_out, step, CAUSAL: tl.constexpr, dtype: tl.constexpr):
+    if CAUSAL:
+        n = n // 2
+    at = x_ptr + tl.arange(0, 64) * stride_x
+    for _ in range(n):
+        tl.store(out_ptr + tl.arange(0, 64) * stride_out, tl.load(at).to(dtype))
+        at += step
+
+def run(x, out, pair, causal):
+    passed[(1,)](x, out, 64, *((x.stride(0), 1) if causal else (0, 0)), x.stride(0), True, tl.float16)
+
+@triton.jit
+def unknown(x_ptr, n, CAUSAL: tl.constexpr, dtype: tl.constexpr):
+    if CAUSAL:
+        tl.store(x_ptr + tl.arange(0, 64), tl.zeros((64,), dtype))
+
+def other(x, sizes):
+    unknown[(1,)](x, *sizes, tl.float16)
+"""
+
+
+def test_starred_arguments_shift_no_others(tmp_path: Path) -> None:
+    made, assumed = built(tmp_path, LAUNCHED_WITH_STARS)
+    assert not made.build.diagnostics, "what holds of an assumed type only is no error"
+    assert assumed["passed"].compiled, assumed["passed"].problem
+    assert not any(one.startswith(("CAUSAL", "dtype", "step: *")) for one in assumed["passed"].types)
+    assert assumed["unknown"].compiled, assumed["unknown"].problem
+    assert any(one.startswith("dtype=") for one in assumed["unknown"].types), "nothing tells what follows the star"

@@ -257,3 +257,89 @@ def test_what_a_header_of_the_users_speaks_of_is_included_by_the_file(tmp_path: 
     build = build_cuda(source(tmp_path, '#include <cuda/barrier>\n#include "wait.cuh"\n'), "sm_90")
     assert build.binary is not None, build.log
     assert [kernel.name for kernel in build.binary.kernels] == ["wait"]
+
+
+KERNEL = "__global__ void set(float* x) { x[threadIdx.x] = 1; }\n"
+
+
+def test_a_member_that_only_the_host_has_goes_with_those_that_call_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_nvcc(monkeypatch)
+    text = """#include <unistd.h>
+class Numbers {
+  void resize(int n) { cudaMallocManaged(&data, 4 * n); }
+  void grow() { resize(2 * size); }
+ public:
+  Numbers(int n) { resize(n); grow(); }
+  ssize_t size;
+  float* data;
+  __device__ float& operator[](int at) { return data[at]; }
+};
+__global__ void set(Numbers x) { x[threadIdx.x] = 1; }
+"""
+    build = build_cuda(source(tmp_path, text), "sm_90")
+    assert build.binary is not None, build.log
+
+
+ONLY_NVCC = {
+    "of std": "#include <vector>\nusing namespace std;\ntypedef vector<vector<float>> matrix;\n" + KERNEL,
+    "of the C library": """struct Name {
+  char text[8];
+  int length() { return strlen(text); }
+};
+__global__ void set(Name x, float* y) { *y = x.text[0]; }
+""",
+    "a literal": 'extern "C"__global__ void set(float* x) { x[0] = 1; }\n',
+    "register": "__global__ void set(float* x) { register float one = 1; x[0] = one; }\n",
+    "designated": "struct P { int a, b; };\n__global__ void set(int* x) {\n  P p = {.a = 1};\n  *x = p.a;\n}\n",
+    "of a header of torch's": """#include <torch/all.h>
+struct Odd : std::invalid_argument { Odd() : std::invalid_argument("odd") {} };
+__device__ int check(Odd*) { return 1; }
+__global__ void set(int* x) { *x = check(nullptr); }
+""",
+    "long": """#include <cstdint>
+__device__ void add(unsigned long* x) { ++*x; }
+__global__ void set(uint64_t* x) { add(x); }
+""",
+}
+
+
+@needs_nvcc
+@pytest.mark.parametrize("text", ONLY_NVCC.values(), ids=ONLY_NVCC)
+def test_what_nvcc_accepts_is_no_error(tmp_path: Path, text: str) -> None:
+    build = build_cuda(source(tmp_path, text), "sm_90")
+    assert build.binary is not None, build.log
+
+
+def test_an_error_that_every_compiler_would_find_is_found_by_the_first(tmp_path: Path) -> None:
+    host = "#include <vector>\nvoid host() { std::vector<int> items; }\n"
+    for wrong in ("x[missing] = 1;", "x[0] = = 1;", "flaot y = 1;"):
+        build = build_cuda(source(tmp_path, host + KERNEL.replace("x[threadIdx.x] = 1;", wrong)), "sm_90")
+        assert (build.binary, build.way) == (None, "nvrtc"), wrong
+        assert build.diagnostics[0].line == 3
+
+
+def test_types_that_pytorchs_headers_bring_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_nvcc(monkeypatch)
+    text = (
+        "#include <torch/extension.h>\n"
+        "template <typename T> __global__ void set(const __grid_constant__ CUtensorMap map, T* x) { x[0] = T(1.0f); }\n"
+        "__global__ void narrow(at::Half* x, const c10::BFloat16* y) { x[0] = float(y[0]); }\n"
+    )
+    build = build_cuda(source(tmp_path, text), "sm_90", ["set<at::Half>"])
+    assert build.binary is not None, build.log
+
+
+def test_cub_as_everybody_includes_it_needs_no_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_nvcc(monkeypatch)
+    text = """#include <cub/cub.cuh>
+__global__ void sum(const float* x, float* y) {
+  using Reduce = cub::BlockReduce<float, 128>;
+  __shared__ typename Reduce::TempStorage scratch;
+  float all = Reduce(scratch).Sum(x[threadIdx.x]);
+  if (threadIdx.x == 0) *y = all;
+}
+"""
+    build = build_cuda(source(tmp_path, text), "sm_90")
+    assert build.binary is not None, build.log

@@ -9,7 +9,7 @@ from triton.compiler.compiler import ASTSource
 
 from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.compiler.cubin import cubin_arch
-from kernel_lsp.compiler.triton import TritonBuild, build_triton
+from kernel_lsp.compiler.triton import TritonBuild, build_triton, diagnose
 from kernel_lsp.device.device import device_named
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
@@ -254,3 +254,14 @@ def test_the_workloads_own_errors_are_the_workloads(build: Callable[..., TritonB
 def test_a_workload_that_launches_nothing_is_told_so(build: Callable[..., TritonBuild]) -> None:
     made = build(workload=WORKLOAD.replace("return module.run(x)", "return x"))
     assert "launches no Triton kernel" in made.build.diagnostics[0].message
+
+
+def test_what_ends_at_import_is_an_error_with_its_cure(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('rows')\nparser.parse_args()\n"
+    with pytest.raises(WorkloadError) as raised:
+        load_module(text, path)
+    said = diagnose(raised.value, SourceFile(path, text))
+    assert said is not None
+    assert said.line == 4
+    assert "SystemExit: 2. It ends here without the arguments of a command line: give them defaults" in said.message

@@ -79,7 +79,6 @@ def test_what_no_launch_names_is_assumed_and_said(built) -> None:
     assert assumed["partly"].types == ("BLOCK_SIZE=256",)
     assert assumed["partly"].guessed
     assert not assumed["absent"].compiled
-    assert "`#if`" in assumed["absent"].problem
 
 
 def test_a_template_that_cannot_be_made_costs_no_other_its_facts(built) -> None:
@@ -156,3 +155,44 @@ def test_a_header_is_compiled_after_what_stands_before_its_include(tmp_path: Pat
     wrong = SourceFile(header.path, text.replace("x[threadIdx.x]", "\n  y[threadIdx.x]"))
     (said,) = build_included(wrong, before, "sm_90").diagnostics
     assert (said.path, said.line, said.message) == (str(header.path), 2, 'identifier "y" is undefined')
+
+
+def test_what_a_condition_leaves_out_is_said_with_its_line(built) -> None:
+    _, assumed = built
+    assert not assumed["absent"].compiled
+    assert "`#ifdef NOBODY_DEFINES_THIS` in line 2 leaves it out" in assumed["absent"].problem
+
+
+NAMED = """
+template <typename T, int ROWS, int COLS> __global__ void tile(T* x) {
+  static_assert(COLS == 2 * ROWS, "nothing that is assumed");
+  x[threadIdx.x * ROWS] += T(COLS);
+}
+template <> __global__ void tile<double, 3, 3>(double* x) { x[0] = 3; }
+void host(float* x, cudaLaunchConfig_t* config) {
+  const int ROWS = 24, COLS = 2 * ROWS;
+  auto kernel = tile<float, ROWS, COLS>;
+  cudaLaunchKernelEx(config, kernel, x);
+}
+"""
+
+
+def test_instances_that_host_code_takes_the_address_of_are_made(tmp_path: Path) -> None:
+    source = SourceFile(tmp_path / "k.cu", NAMED)
+    build, _, assumed = build_unlaunched(source, lambda names: build_cuda(source, "sm_90", names))
+    assert build.binary is not None, build.log
+    assert {kernel.name for kernel in build.binary.kernels} == {"tile<float, 24, 48>", "tile<double, 3, 3>"}
+    assert not assumed, "an instance that is written out is compiled as any kernel"
+
+
+def test_a_part_of_a_program_is_compiled_after_what_includes_it_has_declared(tmp_path: Path) -> None:
+    part = SourceFile(tmp_path / "kernels.cu", "__global__ void fill(Node* x) { x[threadIdx.x].key = WIDTH; }\n")
+    part.path.write_text(part.text)
+    (tmp_path / "other.cu").write_text("__global__ void other(int* x) { *x = 1; }\n")
+    assert including_files(part) == ()
+    whole = 'struct Node { int key; };\n#define WIDTH 8\n#include "kernels.cu"\n'
+    (tmp_path / "main.cu").write_text(whole + "void host(Node* x) { fill<<<1, 64>>>(x); }\n")
+    (main,) = including_files(part)
+    assert build_cuda(part, "sm_90").binary is None
+    build = build_included(part, text_before(part, main), "sm_90")
+    assert build.binary is not None, build.log

@@ -35,6 +35,22 @@ __global__ void branches(int* y, int n) {
     else
         y[threadIdx.x + 1] = 7;
 }
+__global__ void rows(const float* x, float* y, int n, int size) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float sum = 0;
+    for (int j = 0; j < size; ++j) sum += x[i * size + j];  // a row for each thread
+    y[i] = sum;
+}
+__global__ void first(const float* x, float* y) {
+    __shared__ float s[64];
+    s[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    float sum = 0;
+    for (int j = 0; j < 64; ++j) sum += s[j];  // all by one thread
+    y[0] = sum;
+}
 }
 """
 
@@ -99,6 +115,22 @@ def test_instructions_are_counted_by_warp_and_by_thread(ptx):
     assert opcodes["st"] == 2
     assert total.instructions == done.result.instructions == sum(opcodes.values())
     assert total.lane_instructions == total.instructions * 24  # 48 threads in two warps
+
+
+def test_threads_without_a_row_have_no_work(ptx):
+    """A warp is not divergent because a small case has no rows for the rest of its threads."""
+    done = launch(ptx, "rows", 2, 64, np.zeros((70, 8), np.float32), np.zeros(70, np.float32), 70, 8)
+    found = at(done, "// a row for each thread")
+    assert found.instructions
+    assert found.working_lanes * 3 * 32 == found.instructions * (2 * 32 * 32 + 6 * 32), "two warps, and 6 threads"
+    assert found.working_lanes == found.lane_instructions
+
+
+def test_threads_that_leave_after_their_part_are_missed(ptx):
+    done = launch(ptx, "first", 1, 64, np.zeros(64, np.float32), np.zeros(1, np.float32))
+    found = at(done, "// all by one thread")
+    assert found.lane_instructions == found.instructions
+    assert found.working_lanes == 32 * found.instructions
 
 
 addresses = st.lists(st.integers(0, 4096), min_size=64, max_size=64)

@@ -50,7 +50,9 @@ def files(tmp_path):
     return kernel, workload
 
 
-def stored(store, files, variant=VARIANT, launch=None, speedup=1.4, name="a" * 20, outcome=Outcome.FASTER):
+def stored(
+    store, files, variant=VARIANT, launch=None, speedup=1.4, name="a" * 20, outcome=Outcome.FASTER, workload=None
+):
     target = make_target(files[0])
     candidate = target.version(variant, f"variant {name[0]}", "rewrite:restrict", launch)
     sources = {"baseline": target.source.text, "candidate": variant, "workload": WORKLOAD}
@@ -58,7 +60,7 @@ def stored(store, files, variant=VARIANT, launch=None, speedup=1.4, name="a" * 2
         baseline_digest=target.baseline.digest,
         candidate_digest=candidate.digest,
         kernel_path=str(files[0]),
-        workload_path=str(files[1]),
+        workload_path=str(workload or files[1]),
         sources=sources | ({"candidate_launch": launch} if launch else {}),
     )
     verdict = faster(id=name, speedup=speedup, verdict=outcome, evidence=rests_on)
@@ -167,3 +169,24 @@ def test_a_verdict_that_could_not_be_stored_is_offered_all_the_same(files, tmp_p
         verdict = stored(store, files)
         [offer] = find_offers(empty, make_target(files[0]).baseline, unsaved=[verdict])
     assert offer.verdict == verdict
+
+
+def test_what_is_wrong_with_one_workload_is_no_offer_for_its_speed_with_another(files, tmp_path):
+    other = tmp_path / "scale_odd_workload.py"
+    with open_store(tmp_path) as store:
+        stored(store, files, name="b" * 20, outcome=Outcome.WRONG, workload=other)
+        stored(store, files)
+        assert not offers(store, files), "judged WRONG before"
+        stored(store, files, name="c" * 20, outcome=Outcome.SLOWER, workload=other)
+        assert [o.verdict.id[0] for o in offers(store, files)] == ["a"], "right with both by now, faster with one"
+        failing = stored(store, files, name="d" * 20, outcome=Outcome.RUN_FAILED, workload=other)
+        assert not offers(store, files)
+        assert not find_offers(store, make_target(files[0]).baseline, {}, [failing])
+
+
+def test_a_variant_that_was_faster_and_is_not_any_more_is_no_offer(files, tmp_path):
+    with open_store(tmp_path) as store:
+        stored(store, files)
+        assert offers(store, files)
+        stored(store, files, name="b" * 20, outcome=Outcome.SAME)
+        assert not offers(store, files)

@@ -128,6 +128,14 @@ def test_the_summary_counts_files_and_says_once_what_was_skipped():
     ]
 
 
+def test_reasons_that_differ_in_figures_are_said_once():
+    files = [
+        report(checks=[skipped("inputs: strided", f"{n} of 1,000 elements are wrong: nan for -{n}.5e-3")])
+        for n in (9, 10)
+    ]
+    assert shown(summary_view(files))[0] == "Skipped in 2 files: 9 of 1,000 elements are wrong: nan for -9.5e-3."
+
+
 def test_the_summary_says_what_there_was_no_gpu_for():
     all_of_it, large = report(checks=[skipped("run", "no")]), report(checks=[skipped("inputs: normal", "too large")])
     assert shown(summary_view([all_of_it, large]))[0] == (

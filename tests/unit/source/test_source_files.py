@@ -48,6 +48,12 @@ def failure(path: Path) -> SourceError:
     return caught.value
 
 
+def test_a_byte_order_mark_is_no_part_of_a_python_text(tmp_path: Path) -> None:
+    path = tmp_path / "k.py"
+    path.write_bytes(b"\xef\xbb\xbfimport torch\n")
+    assert read_source(path).text == "import torch\n"
+
+
 def test_missing_file_names_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "rmsnorm.cu").touch()
     error = failure(tmp_path / "rmsnrom.cu")

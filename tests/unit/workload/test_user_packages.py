@@ -159,7 +159,7 @@ def test_a_file_that_shares_its_name_with_a_library_is_itself(tmp_path: Path):
         ("x = 1\n\n\ndef f():\n    assert x == 2\n\n\nf()\n", 5, "Line 8 runs when the file is imported"),
         ("for n in (1, 0):\n    print(n)\n    1 / n\n", 3, "Line 1 runs when the file is imported"),
         ("y = 1 / 0\nassert y\n", 1, "Line 1 runs when the file is imported"),
-        ("import sys\nsys.exit(3)\n", 2, "Line 2 runs when the file is imported"),
+        ("import sys\nsys.exit(3)\n", 2, "It ends here without the arguments of a command line"),
         ("SIZE = 1 / 0\n\n\ndef f():\n    return SIZE\n", 1, None),
         ("def f(x=1 / 0):\n    return x\n", 1, None),
     ],

@@ -1,7 +1,7 @@
-// c10::Half and c10::BFloat16, for the host compiler and for NVRTC alike; laid out as __half and __nv_bfloat16.
+// c10::Half and c10::BFloat16, for the host compiler and for CUDA's alike; laid out as __half and __nv_bfloat16.
 #pragma once
 
-#ifdef __CUDACC_RTC__
+#ifdef __CUDACC__
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #define KERNEL_LSP_BOTH __host__ __device__ __forceinline__
@@ -15,7 +15,7 @@
 
 namespace c10 {
 namespace detail {
-#ifdef __CUDACC_RTC__
+#ifdef __CUDACC__
 KERNEL_LSP_BOTH float half_to_float(unsigned short bits) { return __half2float(__ushort_as_half(bits)); }
 KERNEL_LSP_BOTH unsigned short float_to_half(float value) { return __half_as_ushort(__float2half_rn(value)); }
 KERNEL_LSP_BOTH float word_as_float(unsigned int bits) { return __uint_as_float(bits); }
@@ -65,7 +65,7 @@ struct alignas(2) Half {
   constexpr KERNEL_LSP_BOTH Half(unsigned short bits, from_bits_t) : x(bits) {}
   KERNEL_LSP_BOTH Half(float value) : x(detail::float_to_half(value)) {}
   KERNEL_LSP_BOTH operator float() const { return detail::half_to_float(x); }
-#ifdef __CUDACC_RTC__
+#ifdef __CUDACC__
   KERNEL_LSP_BOTH Half(const __half& value) : x(__half_as_ushort(value)) {}
   KERNEL_LSP_BOTH operator __half() const { return __ushort_as_half(x); }
 #endif
@@ -78,7 +78,7 @@ struct alignas(2) BFloat16 {
   constexpr KERNEL_LSP_BOTH BFloat16(unsigned short bits, from_bits_t) : x(bits) {}
   KERNEL_LSP_BOTH BFloat16(float value) : x(detail::float_to_bfloat16(value)) {}
   KERNEL_LSP_BOTH operator float() const { return detail::bfloat16_to_float(x); }
-#ifdef __CUDACC_RTC__
+#ifdef __CUDACC__
   KERNEL_LSP_BOTH BFloat16(const __nv_bfloat16& value) : x(__bfloat16_as_ushort(value)) {}
   KERNEL_LSP_BOTH explicit operator __nv_bfloat16() const { return __ushort_as_bfloat16(x); }
 #endif
@@ -109,7 +109,7 @@ KERNEL_LSP_OPERATORS(Half)
 KERNEL_LSP_OPERATORS(BFloat16)
 #undef KERNEL_LSP_OPERATORS
 #undef KERNEL_LSP_OPERATOR
-#ifndef __CUDACC_RTC__
+#ifndef __CUDACC__
 inline std::ostream& operator<<(std::ostream& out, const Half& value) { return out << float(value); }
 inline std::ostream& operator<<(std::ostream& out, const BFloat16& value) { return out << float(value); }
 #endif

@@ -1,0 +1,21 @@
+"""Output that is no terminal, such as a pipe or a log of CI."""
+
+import pytest
+from rich.padding import Padding
+from rich.table import Table
+
+from kernel_lsp.cli.console import out
+
+
+def test_lines_of_a_log_end_where_their_text_does(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("case")
+    table.add_column("verdict")
+    table.add_row("n=1", "SAME, as far as can be told")
+    table.add_row("n=2", "FASTER")
+    out.print(Padding("a paragraph\n\nand another", (0, 0, 0, 2)))
+    out.print(table)
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[:3] == ["  a paragraph", "", "  and another"]
+    assert printed.splitlines()[-1] == "n=2   FASTER"
+    assert not any(line.endswith(" ") for line in printed.splitlines())
