@@ -14,7 +14,7 @@ from kernel_lsp.compiler.sass import MachineCode, disassemble, mix
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_devices
 from kernel_lsp.device.device import Device
-from kernel_lsp.errors import CannotJudgeError
+from kernel_lsp.errors import CannotJudgeError, DraftError
 from kernel_lsp.judge.building import Builders
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
@@ -121,12 +121,17 @@ def facts_of_all(builds: Sequence[Mapping[str, Built]]) -> list[ArchFacts]:
 def workload_paths(source: SourceFile, workload: Path | None, settings: Settings) -> list[Path | None]:
     """Return the workloads to compile a file with: the given one, else all of the file's; `[None]` if it has none.
 
+    A draft is none: what a kernel costs does not wait for its author to finish the workload.
+
     Raises:
         WorkloadError: one of them cannot be read.
     """
     if workload is not None or _launches_itself(source):
         return [workload]
-    found = find_workloads(source, problems=settings.kernelbench.root, folders=settings.workloads)
+    try:
+        found = find_workloads(source, problems=settings.kernelbench.root, folders=settings.workloads)
+    except DraftError:
+        return [None]
     return [one.source.path for one in found] or [None]
 
 
@@ -166,6 +171,7 @@ def as_it_stands(
     """Return the workload of a kernel file, and the file itself as a candidate to build.
 
     For CUDA text in a Python file the workload is None: it has no launches, and reading it would construct its model.
+    So it is where the file's own is a draft.
 
     Raises:
         WorkloadError: its workload cannot be read.
@@ -174,7 +180,11 @@ def as_it_stands(
     assert language is not None, "only kernel files have facts"
     found: WorkloadFile | None = None
     if not _launches_itself(source):
-        found = find_workload(source, workload, None, settings.kernelbench.root, settings.workloads)
+        try:
+            found = find_workload(source, workload, None, settings.kernelbench.root, settings.workloads)
+        except DraftError:
+            if workload is not None:
+                raise
     if found is None:
         return None, Candidate(language, source, None, "baseline", "baseline")
     return found, Target(language, source, find_kernels(source.text, source.path), None, found).baseline
