@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernel_lsp.errors import DraftError, SourceError, WorkloadError
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.source.files import read_source
+from kernel_lsp.source.files import read_source, source_suffixes
 from kernel_lsp.source.modules import is_answer, is_problem
 from kernel_lsp.source.python import is_python, python_ast
 from kernel_lsp.workload.capture import find_captures, is_capture, read_capture
@@ -254,6 +254,17 @@ def _declared_workloads(kernel: Path, folders: Sequence[Path] = ()) -> Iterator[
             named is not None and (path.parent.resolve() / named).resolve() == own
         ):
             yield path
+
+
+def kernel_file_of(workload: SourceFile) -> Path | None:
+    """Return the kernel file that a workload is for: the one that its `KERNEL` or its name tells; None without one."""
+    path = workload.path
+    if (declared := declared_kernel(workload)) is not None:
+        named = [path.parent / declared]
+    else:
+        stem = path.stem.removesuffix("_workload")
+        named = [path.with_name(stem + suffix) for suffix in source_suffixes()] if stem != path.stem else []
+    return next((file for file in named if file.is_file()), None)
 
 
 def declared_kernel(source: SourceFile) -> str | None:

@@ -232,3 +232,31 @@ async def test_a_workload_is_drafted_and_never_overwritten(tmp_path):
         with pytest.raises(Exception, match="such a file already"):
             await session.command("draft", *draft.command.arguments)
         assert workload.read_text() == "the user's own"
+
+
+async def test_a_draft_keeps_nothing_from_being_compiled_and_is_used_at_a_click(tmp_path):
+    bare, workload = tmp_path / "scale.cu", tmp_path / "scale_workload.py"
+    bare.write_text(BARE)
+    async with editor(tmp_path, environment=NO_GPU) as session:
+        uri = session.open(bare, language="cuda")
+        await session.command("draft", uri)
+        text = workload.read_text()
+        assert text.startswith(DRAFT)
+        await asyncio.sleep(1.1)  # as long as the answer before it holds
+        session.edit(uri, BARE.replace("0.5f", "half"))
+        [finding] = await session.until(lambda: session.client.diagnostics.get(uri))
+        assert "half" in finding.message, "what it says is of the kernel, and not of the draft"
+        session.edit(uri, BARE)
+        await session.until(lambda: not session.client.diagnostics.get(uri))
+
+        mine = session.open(workload)
+        [hint] = await session.until(lambda: session.client.diagnostics.get(mine))
+        assert (hint.severity, hint.range.start.line) == (types.DiagnosticSeverity.Information, 0)
+        [use] = await session.actions(mine, line=0, findings=[hint])
+        assert use.title == "Use this workload"
+        assert session.apply(use.edit)
+        assert session.texts[mine].text == text.partition("\n")[2]
+        await session.until(lambda: not session.client.diagnostics.get(mine))
+        job = await session.command(use.command.command.removeprefix("kernel-lsp."), *use.command.arguments)
+        said = (await session.ended(job["id"]))["reason"]
+        assert "reference" in said, "the draft as it is in the editor was run, up to what it leaves open"

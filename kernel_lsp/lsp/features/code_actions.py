@@ -10,6 +10,7 @@ from kernel_lsp.lsp import protocol
 from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.catalog import (
     ACTION_KINDS,
+    CHECK,
     DRAFT,
     EVIDENCE,
     PREFIX,
@@ -27,7 +28,7 @@ from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.results import Results
 from kernel_lsp.report.titles import speedup_title
 from kernel_lsp.source.kernel import Kernel
-from kernel_lsp.workload.spec import workload_path
+from kernel_lsp.workload.spec import draft_line, kernel_file_of, workload_path
 
 if TYPE_CHECKING:
     from kernel_lsp.lsp.standing import DocumentStatus
@@ -58,12 +59,15 @@ class CodeActions:
         """Return the actions at a range."""
         document = self._documents.get(params.text_document.uri)
         only = params.context.only
-        if document is None or not (document.kernels or document.module) or not _wanted(only, *ACTION_KINDS):
+        if document is None or not _wanted(only, *ACTION_KINDS):
             return []
+        use = [*_use(document)] if _wanted(only, QUICK_FIX) else []
+        if not (document.kernels or document.module):
+            return [*use]
         standing = await self._results.of(document)
         span = document.span(params.range)
         kernels = [k for k in document.kernels if k.span.start <= span.end and span.start <= k.span.end]
-        actions: list[types.CodeAction] = [*self._trust(document)]
+        actions: list[types.CodeAction] = [*self._trust(document), *use]
         for kernel in kernels:
             actions += self._of_kernel(document, kernel, standing)
         if document.module is not None:
@@ -201,6 +205,18 @@ class CodeActions:
             return _command(title, REWRITES, "apply", [document.uri, offer.verdict.id])
         given = {"uri": document.uri, "kernel": kernel, "verdict": offer.verdict.id}
         return types.CodeAction(title, REWRITES, data=given)
+
+
+def _use(document: Document) -> Iterator[types.CodeAction]:
+    """Yield the action that accepts a draft, and checks the kernel file that it is for."""
+    if (line := draft_line(document.text)) is None or not document.on_disk:
+        return
+    mark = document.range_at(line, 1, line + 1, 1)
+    action = types.CodeAction("Use this workload", QUICK_FIX, is_preferred=True)
+    action.edit = types.WorkspaceEdit(changes={document.uri: [types.TextEdit(mark, "")]})
+    if (kernel := kernel_file_of(document.source)) is not None:
+        action.command = types.Command("Check", PREFIX + CHECK.name, arguments=[uri_of(kernel)])
+    yield action
 
 
 def _command(
