@@ -114,7 +114,7 @@ class Jobs:
         if not document.on_disk:
             raise ConfigurationError("This text is in no file yet.", document.path, cure="Save it first.")
         if not self._permission.covers(document):
-            cure = f"Trust it with the command `kernel-lsp.trust` or with `kernel-lsp trust {document.path.parent}`."
+            cure = f"Trust {document.path.parent}: a code action at the kernel does that."
             raise ConfigurationError("Nothing is run in a folder that you do not trust.", document.path, cure=cure)
         for job in self._jobs.values():
             if job.wanted.key == wanted.key and not job.state.ended:
