@@ -7,6 +7,7 @@ from kernel_lsp.source.slicing import slice_device
 class _Cuda:
     compiles_at_launch = False
     lays_out_threads = False
+    compiles_alone = True
     includes_headers = True
     packages: tuple[str, ...] = ()
     gpu_only = ""
