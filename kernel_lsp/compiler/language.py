@@ -28,7 +28,7 @@ class CompilerPart(Protocol):
     gpu_only: str
 
     def device_code(self, text: str) -> str:
-        """Return the part of a file's text that is compiled for the GPU; empty where the file is imported."""
+        """Return what of a file's text decides on its GPU code; empty where the file is imported."""
         ...
 
 
