@@ -40,6 +40,10 @@ class WorkloadError(KernelLspError):
     """A workload that is missing a part, or whose parts do not fit each other or the kernel."""
 
 
+class DraftError(WorkloadError):
+    """A workload that its author has not accepted yet: it says nothing, and what needs no workload goes on."""
+
+
 class SourceError(KernelLspError):
     """A kernel file that cannot be read or holds nothing to work on."""
 

@@ -25,7 +25,7 @@ export async function tell(
     return;
   }
   if (job.work === "check") {
-    await tellOfCheck(job);
+    await tellOfCheck(job, server);
     return;
   }
   for (const note of job.notes) {
@@ -67,12 +67,15 @@ export async function tell(
   }
 }
 
-async function tellOfCheck(job: JobRecord): Promise<void> {
+async function tellOfCheck(job: JobRecord, server: Server): Promise<void> {
   const uri = vscode.Uri.parse(job.uri);
   const wrong = vscode.languages.getDiagnostics(uri).some((one) => one.severity === vscode.DiagnosticSeverity.Error);
   void vscode.commands.executeCommand("setContext", wrong ? "kernelLsp.foundMistake" : "kernelLsp.checked", true);
   const message = `${uri.path.split("/").at(-1) ?? job.uri}: ${job.reason}`;
-  if (!wrong) {
+  if (job.reason.startsWith("compiled, not run")) {
+    const answer = await vscode.window.showInformationMessage(message, "Draft a Workload");
+    if (answer !== undefined) await server.run("draft", job.uri);
+  } else if (!wrong) {
     void vscode.window.showInformationMessage(message);
   } else if ((await vscode.window.showWarningMessage(message, "Show Problems")) === "Show Problems") {
     await vscode.commands.executeCommand("workbench.actions.view.problems");

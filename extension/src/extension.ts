@@ -25,6 +25,10 @@ export function activate(context: vscode.ExtensionContext): void {
   server.commands.set("evidence", async (verdict, uri) => {
     await evidence.show(String(verdict), typeof uri === "string" ? uri : undefined);
   });
+  server.commands.set("difference", async (uri, verdict) => {
+    await variants.showDifference(String(uri), String(verdict));
+  });
+  server.commands.set("trust", (...folders) => trust(server, folders));
 
   const look = (): void => {
     const isKernelFile = holdsKernels(vscode.window.activeTextEditor?.document);
@@ -73,6 +77,18 @@ export function activate(context: vscode.ExtensionContext): void {
     ofFile(({ uri }) => server.run("check", uri)),
   );
   command(
+    "draft",
+    ofFile(({ uri, kernel }) => server.run("draft", uri, ...(kernel === undefined ? [] : [kernel]))),
+  );
+  command(
+    "baseline",
+    ofFile(({ uri }) => server.run("baseline", uri)),
+  );
+  command(
+    "trust",
+    ofFile(({ uri }) => trust(server, [vscode.Uri.joinPath(vscode.Uri.parse(uri), "..").toString()])),
+  );
+  command(
     "compare",
     ofFile(({ uri }) => server.run("compare", uri)),
   );
@@ -116,6 +132,12 @@ export function activate(context: vscode.ExtensionContext): void {
     await vscode.commands.executeCommand("workbench.action.openWalkthrough", `${context.extension.id}#start`, false);
   });
   look();
+}
+
+/** In Restricted Mode trust is VS Code's to give: the server vouches for nothing that the editor does not. */
+async function trust(server: Server, folders: unknown[]): Promise<void> {
+  if (vscode.workspace.isTrusted) await server.run("trust", ...folders);
+  else await vscode.commands.executeCommand("workbench.trust.manage");
 }
 
 interface Place {

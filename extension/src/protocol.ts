@@ -11,6 +11,7 @@ export type Command =
   | "rewrite"
   | "cancel"
   | "apply"
+  | "difference"
   | "evidence"
   | "draft"
   | "trust"

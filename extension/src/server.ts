@@ -218,6 +218,14 @@ export class Server implements vscode.Disposable {
           return action; // the server has asked the user what to do about it
         }
       },
+      window: {
+        showDocument: async (params, token, next) => {
+          if (!params.uri.endsWith("_workload.py")) return await next(params, token);
+          // A draft is read beside the kernel that it is for.
+          await vscode.window.showTextDocument(vscode.Uri.parse(params.uri), { viewColumn: vscode.ViewColumn.Beside });
+          return { success: true };
+        },
+      },
       workspace: {
         configuration: (params) => params.items.map((item) => (item.section === SECTION ? said(this.context) : null)),
       },

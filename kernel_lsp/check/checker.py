@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,6 +73,7 @@ class Checker:
         workload: the workload of all files; None to find each file's own.
         run: False to compile files without running their workloads.
         record: True to write a baseline: every file is timed, and none compared with the present one.
+        texts: workloads that are to be taken as they are there, and not as on disk.
 
     Attributes:
         reads: for each file checked, all files that its check read, without links.
@@ -86,7 +87,9 @@ class Checker:
         workload: Path | None = None,
         run: bool = True,
         record: bool = False,
+        texts: Mapping[Path, str] | None = None,
     ) -> None:
+        self._texts = texts
         self._settings, self._store, self._workload, self._run, self._record = settings, store, workload, run, record
         self._gpu = choose_gpu(settings.gpu)
         self._target = target_device(self._gpu, settings.arch)
@@ -125,7 +128,7 @@ class Checker:
         settings = self._settings
         try:
             workloads = find_workloads(
-                source, self._workload, problems=settings.kernelbench.root, folders=settings.workloads
+                source, self._workload, self._texts, problems=settings.kernelbench.root, folders=settings.workloads
             )
         except WorkloadError as error:
             workloads, problem = (), error
@@ -220,6 +223,7 @@ async def check(
     workload: Path | None = None,
     run: bool = True,
     record: bool = False,
+    texts: Mapping[Path, str] | None = None,
 ) -> list[FileReport]:
     """Check kernel files; `on_report` is called with each report as it is done. Other arguments as for `Checker`.
 
@@ -227,7 +231,7 @@ async def check(
         ConfigurationError: the baseline cannot be read.
         RunnerError: workers cannot be started.
     """
-    async with Checker(settings, store, workload=workload, run=run, record=record) as checker:
+    async with Checker(settings, store, workload=workload, run=run, record=record, texts=texts) as checker:
 
         async def one(source: SourceFile) -> FileReport:
             report = await checker.check(source)

@@ -28,7 +28,7 @@ from kernel_lsp.compiler.toolchain import Tool, tool
 from kernel_lsp.compiler.toolkit import torch_header_folders
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels
-from kernel_lsp.source.slicing import slice_device
+from kernel_lsp.source.slicing import same_code, slice_device
 from kernel_lsp.source.text import Lines
 
 _DEFAULTS = BuildOptions()
@@ -60,7 +60,7 @@ def build_cuda(
     made_of = tuple(_made_of(source, arch, names, options, headers, nvcc))
     # A build of the device code alone is valid whatever the host code is; a failure or a build of the whole file is
     # not.
-    by_slice, by_file = cache_key((*made_of, sliced)), cache_key((*made_of, "whole", source.text))
+    by_slice, by_file = cache_key((*made_of, same_code(sliced))), cache_key((*made_of, "whole", source.text))
     if cache is not None and (known := cache.get(by_slice) or cache.get(by_file)):
         return known
     build = _climb_down(source, sliced, arch, names, options, headers, nvcc)

@@ -29,6 +29,7 @@ from kernel_lsp.runner.messages.build import (
     BuildOwnKernels,
     CacheFolder,
     CandidateBuild,
+    CompileAlone,
     PrepareHeader,
 )
 from kernel_lsp.runner.pool import Flavour, Pool
@@ -55,10 +56,11 @@ class Builders:
         self._pool, self._settings, self.device = pool, settings, device
         self._number = str(next(_NUMBERS))
         self._cache_folder = settings.paths.cache / "builds"
-        self._room = asyncio.Semaphore(settings.runner.compile_workers)
+        # Of their own: a file that needs no torch does not wait for a worker that still imports it.
+        self._room, self._room_alone = (asyncio.Semaphore(settings.runner.compile_workers) for _ in range(2))
         self._busy = 0
         self._idle: list[Worker] = []
-        self._results: dict[tuple[str, Device], asyncio.Task[Built]] = {}
+        self._results: dict[tuple[str, Device, bool], asyncio.Task[Built]] = {}
         self._first_triton: Path | None = None
 
     @property
@@ -74,7 +76,7 @@ class Builders:
         that candidates are judged on.
         """
         device = device or self.device
-        key = (candidate.digest, device)
+        key = (candidate.digest, device, workload is None)
         task = self._results.get(key)
         if task is None or task.cancelled():
             task = self._results[key] = start(self._build(workload, candidate, device))
@@ -206,8 +208,9 @@ class Builders:
     async def _candidate(
         self, workload: WorkloadFile | None, candidate: Candidate, device: Device, read: Sequence[Path]
     ) -> CandidateBuild:
+        if workload is None and candidate.launch is None and compiler_part(candidate.language).compiles_alone:
+            return await self._alone(candidate, device, read)
         triton_cache = self.triton_cache(candidate)
-        including = () if workload else including_files(candidate.kernel, self._settings.build.include_dirs)
         own = triton_cache if _runs_candidate(workload, candidate) else None
         async with self._worker(read, own, problem=workload is not None and workload.problem) as worker:
             request = BuildCandidate(
@@ -220,6 +223,18 @@ class Builders:
                 cache=self._cache(),
                 triton_cache=triton_cache,
                 processes=self._settings.runner.compile_workers // self._busy,  # alone it has all of them
+            )
+            return await worker.ask(request, deadline=policy.BUILD_SECONDS)
+
+    async def _alone(self, candidate: Candidate, device: Device, read: Sequence[Path]) -> CandidateBuild:
+        """Build a file that no workload launches, in a worker that starts without torch."""
+        including = including_files(candidate.kernel, self._settings.build.include_dirs)
+        async with self._worker(read, alone=True) as worker:
+            request = CompileAlone(
+                kernel=_absolute(candidate.kernel),
+                arch=device.arch,
+                options=self._options(),
+                cache=self._cache(),
                 including=including,
                 before=text_before(candidate.kernel, including[0]) if including else None,
             )
@@ -242,10 +257,10 @@ class Builders:
             )
             return await worker.ask(full, deadline=policy.EXTENSION_BUILD_SECONDS)
 
-    def _idle_worker(self, read: Sequence[Path]) -> Worker | None:
-        """Return an idle worker with read access to `read`, or None; workers with other access are killed."""
-        while self._idle:
-            worker = self._idle.pop()
+    def _idle_worker(self, role: str, read: Sequence[Path]) -> Worker | None:
+        """Return an idle worker with read access to `read`, or None; those of the role with other access are killed."""
+        for worker in [worker for worker in reversed(self._idle) if worker.role == role]:
+            self._idle.remove(worker)
             if worker.allowed == self._pool.allowed.union(map(str, read)):
                 return worker
             worker.kill()
@@ -253,20 +268,22 @@ class Builders:
 
     @asynccontextmanager
     async def _worker(
-        self, read: Sequence[Path] = (), own: Path | None = None, *, problem: bool = False
+        self, read: Sequence[Path] = (), own: Path | None = None, *, problem: bool = False, alone: bool = False
     ) -> AsyncGenerator[Worker]:
         """Yield a worker that runs no candidate's code and may write the cache of builds, or a fresh one for `own`.
 
-        The fresh one is for a candidate's code: it may write nothing but the folder `own`.
+        The fresh one is for a candidate's code: it may write nothing but the folder `own`. With `alone` it is a compile
+        worker.
         """
-        async with self._room:
-            worker = self._idle_worker(read) if own is None else None
+        flavour, role = (Flavour.COMPILE, "compile") if alone else (Flavour.BUILD, "build")
+        async with self._room_alone if alone else self._room:
+            worker = self._idle_worker(role, read) if own is None else None
             if worker is None:
                 folder = own or self._cache_folder
                 with contextlib.suppress(OSError):
                     folder.mkdir(parents=True, exist_ok=True)
                 worker = await self._pool.worker(
-                    Flavour.BUILD, "build", triton=own is not None, problem=problem, read=read, write=[folder]
+                    flavour, role, triton=own is not None, problem=problem, read=read, write=[folder]
                 )
             self._busy += 1
             try:

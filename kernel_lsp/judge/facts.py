@@ -10,11 +10,12 @@ from kernel_lsp.compiler.assumed import Assumed
 from kernel_lsp.compiler.binary import Diagnostic
 from kernel_lsp.compiler.built import Built
 from kernel_lsp.compiler.kept import kept_files, known_build
+from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.compiler.sass import MachineCode, disassemble, mix
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_devices
 from kernel_lsp.device.device import Device
-from kernel_lsp.errors import CannotJudgeError
+from kernel_lsp.errors import CannotJudgeError, DraftError
 from kernel_lsp.judge.building import Builders
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
@@ -57,9 +58,9 @@ class KernelMachineCode:
 
 
 Compile = Callable[..., Awaitable[dict[str, Built]]]
-"""Called with a source, settings and, if need be, the path of a workload: a build for each of `settings.arch`, else for
-the GPU here, else for sm_90. Raises WorkloadError where the workload cannot be read, RunnerError where workers cannot
-be started."""
+"""Called with a source, settings and, if need be, the path of a workload, or `alone=True` to use none: a build for each
+of `settings.arch`, else for the GPU here, else for sm_90. Raises WorkloadError where the workload cannot be read,
+RunnerError where workers cannot be started."""
 
 
 @asynccontextmanager
@@ -72,9 +73,11 @@ async def open_builder() -> AsyncGenerator[Compile]:
         pool: Pool | None = None
         builders: dict[tuple[str, Device], Builders] = {}
 
-        async def compile_one(source: SourceFile, settings: Settings, workload: Path | None = None) -> dict[str, Built]:
+        async def compile_one(
+            source: SourceFile, settings: Settings, workload: Path | None = None, *, alone: bool = False
+        ) -> dict[str, Built]:
             nonlocal pool
-            found, candidate = as_it_stands(source, workload, settings)
+            found, candidate = (None, _alone(source)) if alone else as_it_stands(source, workload, settings)
             said = settings.model_dump_json()
             pool = started = pool or await stack.enter_async_context(Pool(warm_minutes=settings.runner.warm_minutes))
 
@@ -121,12 +124,17 @@ def facts_of_all(builds: Sequence[Mapping[str, Built]]) -> list[ArchFacts]:
 def workload_paths(source: SourceFile, workload: Path | None, settings: Settings) -> list[Path | None]:
     """Return the workloads to compile a file with: the given one, else all of the file's; `[None]` if it has none.
 
+    A draft is none: what a kernel costs does not wait for its author to finish the workload.
+
     Raises:
         WorkloadError: one of them cannot be read.
     """
     if workload is not None or _launches_itself(source):
         return [workload]
-    found = find_workloads(source, problems=settings.kernelbench.root, folders=settings.workloads)
+    try:
+        found = find_workloads(source, problems=settings.kernelbench.root, folders=settings.workloads)
+    except DraftError:
+        return [None]
     return [one.source.path for one in found] or [None]
 
 
@@ -166,6 +174,7 @@ def as_it_stands(
     """Return the workload of a kernel file, and the file itself as a candidate to build.
 
     For CUDA text in a Python file the workload is None: it has no launches, and reading it would construct its model.
+    So it is where the file's own is a draft.
 
     Raises:
         WorkloadError: its workload cannot be read.
@@ -174,10 +183,26 @@ def as_it_stands(
     assert language is not None, "only kernel files have facts"
     found: WorkloadFile | None = None
     if not _launches_itself(source):
-        found = find_workload(source, workload, None, settings.kernelbench.root, settings.workloads)
+        try:
+            found = find_workload(source, workload, None, settings.kernelbench.root, settings.workloads)
+        except DraftError:
+            if workload is not None:
+                raise
     if found is None:
-        return None, Candidate(language, source, None, "baseline", "baseline")
+        return None, _alone(source)
     return found, Target(language, source, find_kernels(source.text, source.path), None, found).baseline
+
+
+def compiles_alone(source: SourceFile) -> bool:
+    """Return True if a file can be compiled without its workload and without running any of the user's code."""
+    language = language_of(source.path, source.text)
+    return language is not None and compiler_part(language).compiles_alone
+
+
+def _alone(source: SourceFile) -> Candidate:
+    language = language_of(source.path, source.text)
+    assert language is not None, "only kernel files are compiled"
+    return Candidate(language, source, None, "baseline", "baseline")
 
 
 def _launches_itself(source: SourceFile) -> bool:

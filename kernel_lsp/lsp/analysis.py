@@ -6,6 +6,7 @@ still on the screen. A text in an untrusted folder is never sent.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -85,8 +86,10 @@ class Analysis:
         if document.kernels and self._permission.covers(document):
             self._pending[document.uri] = self._background.start(self._soon(document, at_once))
         else:
-            self._take(document, ())
+            self._board.compiled(document, ())
+            self._results.pop(document.uri, None)
             self._facts.pop(document.uri, None)
+            self._client.refresh()
         self._moved()
 
     async def settled(self, document: Document) -> None:
@@ -133,7 +136,7 @@ class Analysis:
 
     async def _compile(self, document: Document) -> None:
         try:
-            answer = await self._ask(document, "facts")
+            answer = await self._ask(document, "facts", on_event=lambda event: self._hear(document, event))
         except ServiceFailure as failure:
             answer = [_complaint(document, str(failure))]
         except KernelLspError as error:
@@ -141,6 +144,12 @@ class Analysis:
         self._take(document, tuple(map(_compiled, answer)))
         if self._facts.get(document.uri) == self.of(document) and self.of(document):
             self._background.start(self._disassemble(document))
+
+    def _hear(self, document: Document, event: dict[str, Any]) -> None:
+        """Show the facts that come before those of the workload's launches, if nothing better is known."""
+        if document.uri not in self._facts and not self.is_compiled(document):
+            self._facts[document.uri] = tuple(map(_compiled, event["facts"]))
+            self._client.refresh()
 
     async def _disassemble(self, document: Document) -> None:
         """Fetch machine code after the facts, so that no hover has to wait."""
@@ -157,11 +166,17 @@ class Analysis:
             if self._settings.at(document.path).editor.register_hints:
                 self._client.refresh()
 
-    async def _ask(self, document: Document, part: str, arch: str | None = None) -> Any:
+    async def _ask(
+        self,
+        document: Document,
+        part: str,
+        arch: str | None = None,
+        on_event: Callable[[dict[str, Any]], None] = lambda _: None,
+    ) -> Any:
         settings = self._settings.at(document.path).model_dump(mode="json")
         settings |= {"arch": [arch]} if arch else {}
         params = {"path": str(document.path), "text": document.text, "settings": settings, "part": part}
-        return await self._service.ask("analyse", params)
+        return await self._service.ask("analyse", params, on_event)
 
     def _compiled(self, uri: str, task: "asyncio.Task[None]") -> None:
         if self._running.get(uri) is task:

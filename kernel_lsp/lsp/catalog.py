@@ -12,8 +12,9 @@ PREFIX = "kernel-lsp."
 
 REWRITES = "refactor.rewrite.kernel-lsp"
 QUICK_FIX = "quickfix"
-EVIDENCE = "source.kernel-lsp.evidence"
-DRAFT = "source.kernel-lsp.draft"
+EVIDENCE = "refactor.kernel-lsp.evidence"
+DRAFT = "refactor.kernel-lsp.draft"
+"""Below `refactor`, as all that leads on: VS Code shows `source` only in a menu of its own, and not at Ctrl+. ."""
 
 
 class JobSubject(StrEnum):
@@ -166,18 +167,19 @@ CHECK = JobKind(
     name="check",
     what="checks the file",
     subject=JobSubject.FILE,
-    action_kind="source.kernel-lsp.check",
+    action_kind="refactor.kernel-lsp.check",
     action="Check {name}",
     title="Checking {name}",
     handler=f"{_HANDLERS}.checks:check_text",
     needs=_PARSED,
+    lens="Check",
     exclusive=False,
 )
 COMPARE = JobKind(
     name="compare",
     what="judges the text against the last commit",
     subject=JobSubject.KERNEL_FILE,
-    action_kind="source.kernel-lsp.compare",
+    action_kind="refactor.kernel-lsp.compare",
     action="Compare {name} with the last commit",
     title="Comparing {name} with the last commit",
     handler=f"{_HANDLERS}.judging:compare",
@@ -211,8 +213,9 @@ COMMANDS = (
     *(kind.command for kind in JOBS.values()),
     Command("cancel", ("job?",), "true if a job was under way; without an id all are cancelled"),
     Command("apply", ("uri", "verdict"), "true if the editor applied it"),
+    Command("difference", ("uri", "verdict"), "the same as `evidence`; VS Code shows the difference"),
     Command("evidence", ("verdict", "uri?"), "the page, which is also shown"),
-    Command("draft", ("uri", "kernel?"), "the workload file written"),
+    Command("draft", ("uri", "kernel?"), "the workload file, which is also shown: written, or the draft that is there"),
     Command("trust", ("folder...",), "the folders, given by URI or path; by default the workspace's"),
     Command("untrust", ("folder...",), "the same"),
 )

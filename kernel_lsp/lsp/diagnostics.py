@@ -16,11 +16,13 @@ from kernel_lsp.lsp.compiled import CompiledText
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.rule_pages import RulePages
 from kernel_lsp.source.findings import find_findings
+from kernel_lsp.workload.spec import draft_line
 
 if TYPE_CHECKING:
     from kernel_lsp.compiler.binary import Diagnostic
 
 SOURCE = "kernel-lsp"
+DRAFT_CODE = "draft"
 _SEVERITIES = {
     Severity.ERROR: types.DiagnosticSeverity.Error,
     Severity.WARNING: types.DiagnosticSeverity.Warning,
@@ -107,8 +109,10 @@ class Board:
 
 
 def parse_diagnostics(document: Document) -> list[types.Diagnostic]:
-    """Return the diagnostics of the parser."""
-    return [
+    """Return the diagnostics of the parser, and a hint on the line that marks a workload as a draft."""
+    line = draft_line(document.text)
+    drafts = [] if line is None else [_draft(document, line)]
+    return drafts + [
         types.Diagnostic(
             document.range(finding.span),
             finding.message,
@@ -118,6 +122,12 @@ def parse_diagnostics(document: Document) -> list[types.Diagnostic]:
         )
         for finding in find_findings(document.text, document.path)
     ]
+
+
+def _draft(document: Document, line: int) -> types.Diagnostic:
+    extent = document.range_at(line, 1, line, 1 << 30)
+    message = "A draft: nothing is checked with it yet. Read it, mend it, then use it: remove this line."
+    return types.Diagnostic(extent, message, types.DiagnosticSeverity.Information, code=DRAFT_CODE, source=SOURCE)
 
 
 def compile_diagnostics(document: Document, found: Iterable[CompiledText]) -> list[types.Diagnostic]:

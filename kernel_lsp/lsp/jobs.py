@@ -66,6 +66,7 @@ class Jobs:
         self._bars: dict[str, ProgressBar] = {}
         self._numbers = itertools.count(1)
         self._noted: set[str] = set()
+        self._checked: dict[str, tuple[int, str]] = {}
         self._turn = asyncio.Lock()
         self._refreshed = 0.0
         self._spare = Spare(background.start)
@@ -93,6 +94,11 @@ class Jobs:
         mine = (job for job in self.under_way(uri, kernel) if job.wanted.kind is kind)
         return [job for job in mine if label is None or job.wanted.label == label]
 
+    def checked(self, document: Document) -> str | None:
+        """Return the result of the last check of a text as it stands, such as `14 checks passed`; None without one."""
+        text, found = self._checked.get(document.uri, (None, None))
+        return found if text == hash(document.text) else None
+
     def expect(self, document: Document) -> None:
         """Keep a process ready, as the user may soon time something in this text; not during another timing."""
         if self.gpu and not self._turn.locked():
@@ -108,7 +114,7 @@ class Jobs:
         if not document.on_disk:
             raise ConfigurationError("This text is in no file yet.", document.path, cure="Save it first.")
         if not self._permission.covers(document):
-            cure = f"Trust it with the command `kernel-lsp.trust` or with `kernel-lsp trust {document.path.parent}`."
+            cure = f"Trust {document.path.parent}: a code action at the kernel does that."
             raise ConfigurationError("Nothing is run in a folder that you do not trust.", document.path, cure=cure)
         for job in self._jobs.values():
             if job.wanted.key == wanted.key and not job.state.ended:
@@ -233,6 +239,9 @@ class Jobs:
         if job.result is not None and "report" in job.result:
             said = [one | {"severity": Severity(one["severity"])} for one in job.result["report"]["diagnostics"]]
             self._board.checked(job.wanted.document, [Diagnostic(**one) for one in said])
+            errors = sum(one["severity"] is Severity.ERROR for one in said)
+            found = f"{errors} error{'' if errors == 1 else 's'}" if errors else job.reason
+            self._checked[job.wanted.document.uri] = hash(job.wanted.document.text), found
             if (emulation := job.result["report"]["emulation"]) is not None:
                 counters = [one for run in emulation["runs"] for one in run["counters"]]
                 self._analysis.counted(job.wanted.document, counters)

@@ -5,6 +5,7 @@ changed.
 """
 
 import asyncio
+import math
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,7 +56,7 @@ class Results:
     def take(self, settings: "Settings", document: dict[str, Any]) -> None:
         """Note a verdict that a job has stored; if the disk refused, it is kept here and stored later."""
         self._unsaved[str(document["id"])] = settings.paths.data, document
-        self._read.clear()
+        self._read = {uri: replace(read, at=-math.inf) for uri, read in self._read.items()}  # shown until read anew
         self._background.start(self.settle())
 
     def notice(self, text: str) -> None:

@@ -86,7 +86,7 @@ class Server:
             self._analysis,
             self._results,
         )
-        self._texts = OpenTexts(client, documents, self._board, self._analysis, self._results)
+        self._texts = OpenTexts(client, documents, self._permission, self._board, self._analysis, self._results)
         self._files = Files(
             client,
             documents,
@@ -172,6 +172,7 @@ class Server:
         self._folders.begin(params)
         self._settings.begin(params.initialization_options)
         self._permission.vouch(self._settings.vouched)
+        self._permission.is_the_clients = self._settings.has_own_trust
         if self.client.pulls_diagnostics:
             pulled = pulled_diagnostics.PulledDiagnostics(self.documents, self._board, self._analysis)
             register = self.client.feature(types.TEXT_DOCUMENT_DIAGNOSTIC, pulled_diagnostics.OPTIONS)

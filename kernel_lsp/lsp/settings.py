@@ -28,7 +28,9 @@ class ClientSettings:
     """The settings, read again when one of their files changes.
 
     Attributes:
-        vouched: whether the client said `"trusted": true` when it began: it trusts its folders, in this session.
+        vouched: whether the client said `"trusted": true` when it began: it trusts its folders and open files, in this
+            session.
+        has_own_trust: whether it said `"trusted"` at all.
         user_file: the user's own settings.
 
     Args:
@@ -47,7 +49,7 @@ class ClientSettings:
     ) -> None:
         self._client, self._commanded = client, dict(commanded)
         self._put, self._when_changed = report, changed
-        self.vouched = False
+        self.vouched = self.has_own_trust = False
         self.user_file = platformdirs.user_config_path(SECTION) / "settings.toml"
         self._options: dict[str, Any] = {}
         self._said: dict[str, Any] = {}
@@ -58,7 +60,8 @@ class ClientSettings:
     def begin(self, options: Any) -> None:
         """Store the settings in `initializationOptions`."""
         if isinstance(options, dict):
-            self.vouched = cast("dict[str, Any]", options).pop("trusted", False) is True
+            said = cast("dict[str, Any]", options).pop("trusted", None)
+            self.vouched, self.has_own_trust = said is True, said is not None
         self._options = _said(options)
 
     def at(self, path: Path) -> "Settings":

@@ -10,7 +10,7 @@ from typing import Any
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import find_device
-from kernel_lsp.errors import ConfigurationError, KernelLspError, SourceError, WorkloadError
+from kernel_lsp.errors import ConfigurationError, DraftError, KernelLspError, SourceError, WorkloadError
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.lsp.documents import Document
@@ -32,6 +32,7 @@ class DocumentStatus:
     Attributes:
         workload: its workload, if it has one that can be used.
         problem: why its workload cannot be used; None also if it has none.
+        draft: the file of its workload, if that is a draft.
         offers: variants found faster that are for this text as it is, best first.
         older: variants that were found faster than another version of it, best first.
         last: the latest verdict on a version of the text.
@@ -44,6 +45,7 @@ class DocumentStatus:
 
     workload: WorkloadFile | None = None
     problem: str | None = None
+    draft: Path | None = None
     offers: tuple[Offer, ...] = ()
     older: tuple[Offer, ...] = ()
     last: VerdictRow | None = None
@@ -112,7 +114,8 @@ def _known(
             document.source, texts=texts, problems=settings.kernelbench.root, folders=settings.workloads
         )
     except WorkloadError as error:
-        return DocumentStatus(problem=str(error), last=last)
+        draft = error.path if isinstance(error, DraftError) else None
+        return DocumentStatus(problem=str(error), draft=draft, last=last)
     if not workloads:
         return DocumentStatus(last=last)
     targets = [Target(language, document.source, document.kernels, None, workload) for workload in workloads]
@@ -121,7 +124,7 @@ def _known(
     fitting = tuple(offer for offer in found if offer.may_fit(document.text))
     older = tuple(o for o in found if o not in fitting and not o.is_applied(document.text))
     timings = tuple(timing for one in targets if (timing := _measured(store, one, named=len(targets) > 1)))
-    return DocumentStatus(workloads[0], None, fitting, older, last, timings)
+    return DocumentStatus(workloads[0], None, None, fitting, older, last, timings)
 
 
 def _row(verdict: Verdict) -> VerdictRow:

@@ -20,7 +20,7 @@ class Trust:
 
     Attributes:
         file: where they are kept.
-        vouched: folders that the client vouches for, in this session only.
+        vouched: folders that the client vouches for, and those of files that it has open, in this session only.
     """
 
     def __init__(self, file: Path | None = None) -> None:

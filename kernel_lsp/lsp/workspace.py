@@ -1,5 +1,6 @@
 """The workspace's folders, and the permission to compile and run their texts."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -43,10 +44,13 @@ class Permission:
 
     Attributes:
         trust: the folders that the user trusts.
+        is_the_clients: True if the client has a notion of trust of its own, and tells its user of it.
     """
 
     def __init__(self, folders: Folders, trust: Trust) -> None:
         self._folders, self.trust = folders, trust
+        self._vouches, self._opened = False, frozenset[Path]()
+        self.is_the_clients = False
 
     def covers(self, document: Document) -> bool:
         """Return True if a text may be; one without a file may if the whole workspace may."""
@@ -55,5 +59,13 @@ class Permission:
         return bool(self._folders.paths) and all(map(self.trust.covers, self._folders.paths))
 
     def vouch(self, vouched: bool) -> None:
-        """Trust the workspace's folders in this session if the client `vouched` for them, else no longer."""
-        self.trust.vouched = frozenset(map(Path.resolve, self._folders.paths)) if vouched else frozenset()
+        """Trust the workspace's folders and open files in this session if the client `vouched`, else no longer."""
+        self._vouches = vouched
+        self.trust.vouched = self._opened.union(map(Path.resolve, self._folders.paths)) if vouched else frozenset()
+
+    def opened(self, document: Document) -> None:
+        """Note an opened file: a client that vouches does so for what its user opens outside the workspace too."""
+        if self._vouches and document.on_disk and not self.covers(document):
+            folder = Path(os.path.realpath(document.path)).parent
+            self._opened |= {folder}
+            self.trust.vouched |= {folder}

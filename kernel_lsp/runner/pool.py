@@ -43,6 +43,7 @@ class Flavour(StrEnum):
     """The set of modules that a worker's nursery has imported, and its environment."""
 
     GPU = "gpu"
+    COMPILE = "compile"
     BUILD = "build"
     EMULATE = "emulate"
 
@@ -67,6 +68,7 @@ _UNPACKED = (f"{_ROLES}.nvrtc_once",)
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 _RECIPES = {
     Flavour.GPU: _Recipe((*_WORKERS, "cuda.bindings.driver", f"{_ROLES}.recording")),
+    Flavour.COMPILE: _Recipe((f"{_ROLES}.compile", "cuda.bindings.nvrtc"), _UNPACKED, _NO_GPU),
     Flavour.BUILD: _Recipe(("torch", "cuda.bindings.nvrtc"), _UNPACKED, _NO_GPU),
     Flavour.EMULATE: _Recipe((*_WORKERS, f"{_ROLES}.emulator", "cuda.bindings.nvrtc"), _UNPACKED, _NO_GPU),
 }

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from kernel_lsp.source.grammar import blanked
 from kernel_lsp.source.macros import Macro, expand, find_macros
-from kernel_lsp.source.outline import Declaration, code_only, outline
+from kernel_lsp.source.outline import Declaration, code_only, outline, without_comments
 from kernel_lsp.source.text import Span
 
 _DEVICE_WORDS = frozenset((b"__global__", b"__device__", b"__constant__", b"__shared__", b"__managed__"))
@@ -111,6 +111,16 @@ def slice_device(text: str) -> str:
         _blank(out, span)
     _cut_includes(data, out, read.directives)
     return out.decode()
+
+
+def same_code(sliced: str) -> str:
+    """Return a text that is equal for all slices that compile to the same, line information included.
+
+    Comments are left out, and blanks at the end of lines: a comment behind a statement, or instead of another, moves
+    nothing.
+    """
+    lines = without_comments(sliced.encode()).decode().split("\n")
+    return "\n".join(line.rstrip() for line in lines).rstrip()
 
 
 def _blank(out: bytearray, span: Span) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_lsp.errors import SourceError, WorkloadError
+from kernel_lsp.errors import DraftError, SourceError, WorkloadError
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.source.files import read_source
+from kernel_lsp.source.files import read_source, source_suffixes
 from kernel_lsp.source.modules import is_answer, is_problem
 from kernel_lsp.source.python import is_python, python_ast
 from kernel_lsp.workload.capture import find_captures, is_capture, read_capture
@@ -62,8 +62,9 @@ def find_workload(
     `explicit`, the file's own, its `STEM_workload.py` or its problem.
 
     Raises:
-        WorkloadError: the file found or named cannot be read or parsed, lacks a required part, or is a draft; or there
-            are several, and nothing tells which is meant.
+        DraftError: it is a draft.
+        WorkloadError: the file found or named cannot be read or parsed, or lacks a required part; or there are several,
+            and nothing tells which is meant.
     """
     found = find_workloads(kernel, explicit, texts, problems, folders)
     own = {kernel.path, workload_path(kernel.path)}
@@ -92,7 +93,8 @@ def find_workloads(
     file (see `capture.find_captures`). `texts` holds files that are to be taken as they are there.
 
     Raises:
-        WorkloadError: a file found or named cannot be read or parsed, lacks a required part, or is a draft.
+        DraftError: one of them is a draft.
+        WorkloadError: a file found or named cannot be read or parsed, or lacks a required part.
     """
     texts = texts or {}
     if explicit is not None:
@@ -207,10 +209,16 @@ def _read_source(path: Path, texts: Mapping[Path, str]) -> SourceFile:
 
 
 def _refuse_draft(source: SourceFile) -> None:
-    for number, line in enumerate(source.text.splitlines(), 1):
-        if line.startswith(DRAFT):
-            cure = "Read it, make it say what the kernel is for, then remove this line."
-            raise WorkloadError("the workload is a draft that nobody has agreed to yet", source.path, number, cure)
+    if (number := draft_line(source.text)) is not None:
+        cure = "Read it, make it say what the kernel is for, then remove this line."
+        raise DraftError("the workload is a draft, not accepted yet", source.path, number, cure)
+
+
+def draft_line(text: str) -> int | None:
+    """Return the line, from 1, that marks a workload as a draft; None if none does."""
+    if DRAFT not in text:
+        return None
+    return next((number for number, line in enumerate(text.splitlines(), 1) if line.startswith(DRAFT)), None)
 
 
 def _parse(source: SourceFile) -> ast.Module:
@@ -246,6 +254,17 @@ def _declared_workloads(kernel: Path, folders: Sequence[Path] = ()) -> Iterator[
             named is not None and (path.parent.resolve() / named).resolve() == own
         ):
             yield path
+
+
+def kernel_file_of(workload: SourceFile) -> Path | None:
+    """Return the kernel file that a workload is for: the one that its `KERNEL` or its name tells; None without one."""
+    path = workload.path
+    if (declared := declared_kernel(workload)) is not None:
+        named = [path.parent / declared]
+    else:
+        stem = path.stem.removesuffix("_workload")
+        named = [path.with_name(stem + suffix) for suffix in source_suffixes()] if stem != path.stem else []
+    return next((file for file in named if file.is_file()), None)
 
 
 def declared_kernel(source: SourceFile) -> str | None:

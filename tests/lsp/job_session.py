@@ -157,7 +157,7 @@ async def editor(
     folder: Path,
     *,
     capabilities: dict[str, Any] | None = None,
-    trusted: bool = True,
+    trusted: bool | None = True,
     environment: dict[str, str] | None = None,
     command: Sequence[str] = (sys.executable, "-c", SERVE, "serve"),
     ends_well: bool = True,
@@ -175,7 +175,7 @@ async def editor(
     await client.start_io(*command, env=variables | (environment or {}), preexec_fn=before)
     given = types.ClientCapabilities
     structured = converters.get_converter().structure(EVERYTHING if capabilities is None else capabilities, given)
-    options = {"trusted": trusted} | settings
+    options = ({} if trusted is None else {"trusted": trusted}) | settings
     try:
         await client.initialize_session(
             types.InitializeParams(

@@ -1,5 +1,6 @@
 """Code actions: what is offered where, to which editor, and why not."""
 
+import asyncio
 import re
 
 import pytest
@@ -33,6 +34,11 @@ def titles(actions):
     return [action.title for action in actions]
 
 
+def ctrl_dot(actions):
+    """Titles of those that VS Code shows at a place: `source` has a menu of its own, and a disabled one is hidden."""
+    return [action.title for action in actions if not str(action.kind).startswith("source") and not action.disabled]
+
+
 def reasons(actions):
     return {action.title: action.disabled.reason for action in actions if action.disabled}
 
@@ -53,10 +59,10 @@ async def test_at_a_kernel_there_is_all_that_can_be_done(kernel, tmp_path):
         assert not any(action.disabled for action in found.values())
         assert {str(action.kind) for action in found.values()} == {
             REWRITE,
-            "source.kernel-lsp.check",
-            "source.kernel-lsp.compare",
+            "refactor.kernel-lsp.check",
+            "refactor.kernel-lsp.compare",
             "source.kernel-lsp.baseline",
-            "source.kernel-lsp.evidence",
+            "refactor.kernel-lsp.evidence",
         }
         assert titles(await session.actions(uri, line=0)) == list(found)[2:]  # no kernel there
 
@@ -64,11 +70,11 @@ async def test_at_a_kernel_there_is_all_that_can_be_done(kernel, tmp_path):
 @pytest.mark.parametrize(
     ("only", "expected"),
     [
-        (["refactor"], {REWRITE}),
+        (["refactor"], {REWRITE, *(f"refactor.kernel-lsp.{name}" for name in ("check", "compare", "evidence"))}),
         (["refactor.rewrite"], {REWRITE}),
         ([REWRITE], {REWRITE}),
-        (["source.kernel-lsp.check", "quickfix"], {"source.kernel-lsp.check"}),
-        (["source"], {f"source.kernel-lsp.{name}" for name in ("check", "compare", "baseline", "evidence")}),
+        (["refactor.kernel-lsp.check", "quickfix"], {"refactor.kernel-lsp.check"}),
+        (["source"], {"source.kernel-lsp.baseline"}),
         (["refactor.extract"], set()),
         (["refactor.rewrite.kernel-lsp.more"], set()),
     ],
@@ -91,7 +97,9 @@ async def test_variants_come_best_first(kernel, tmp_path):
 
 async def test_nothing_is_run_where_nobody_is_trusted(kernel, tmp_path):
     async with editor(tmp_path, environment=NO_GPU, trusted=False, **UNTIMED) as session:
-        why = reasons(await session.actions(session.open(kernel)))
+        found = await session.actions(session.open(kernel))
+        assert ctrl_dot(found) == [f"Trust {tmp_path.name}: compile and run what is in it"]
+        why = reasons(found)
         assert set(why) == {
             "Refine softmax_kernel",
             "Check softmax.py",
@@ -123,7 +131,9 @@ async def test_what_needs_a_workload_a_gpu_or_a_file_says_so(kernel, tmp_path):
 async def test_an_editor_that_shows_no_reasons_gets_only_what_works(kernel, tmp_path):
     capabilities = EVERYTHING | {"textDocument": {"codeAction": {"dataSupport": True}}}
     async with editor(tmp_path, environment=NO_GPU, trusted=False, capabilities=capabilities) as session:
-        assert titles(await session.actions(session.open(kernel))) == []
+        [trust] = await session.actions(session.open(kernel))
+        await session.command("trust", *trust.command.arguments)
+        assert "Check softmax.py" in titles(await session.actions(kernel.as_uri()))
 
 
 @pytest.mark.parametrize("name", ["vscode_1.139_languageclient11", "neovim_0.11.4", "neovim_0.7.2"])
@@ -153,7 +163,7 @@ async def test_an_editor_that_resolves_nothing_applies_by_command(kernel, tmp_pa
 async def test_resolving_what_we_did_not_make_changes_nothing(kernel, tmp_path):
     async with editor(tmp_path) as session:
         session.open(kernel)
-        for data in (None, 3, {"uri": 3}, {"uri": kernel.as_uri()}, {"uri": kernel.as_uri(), "draft": "none"}):
+        for data in (None, 3, {"uri": 3}, {"uri": kernel.as_uri()}):
             action = types.CodeAction("Theirs", data=data)
             assert (await session.client.code_action_resolve_async(action)).edit is None
 
@@ -174,7 +184,7 @@ async def test_evidence_is_a_page_in_the_editor(kernel, tmp_path):
     verdict = store_offer(tmp_path, kernel, faster_text(kernel))
     async with editor(tmp_path, environment=NO_GPU) as session:
         uri = session.open(kernel)
-        [show] = [a for a in await session.actions(uri, only=["source"]) if a.title.startswith("Show")]
+        [show] = [a for a in await session.actions(uri) if a.title.startswith("Show")]
         answer = await session.command("evidence", *show.command.arguments)
         [page] = await session.until(lambda: session.shown)
         text = (tmp_path / page.removeprefix("file://")).read_text()
@@ -191,21 +201,62 @@ async def test_evidence_is_a_page_in_the_editor(kernel, tmp_path):
             await session.request("evidence", {"verdict": "ffffffff"})
 
 
-@pytest.mark.parametrize("creates", [True, False])
-async def test_a_workload_is_drafted_and_never_overwritten(tmp_path, creates):
+async def test_at_ones_own_kernel_there_is_what_leads(tmp_path):
+    """Without a workload and without a GPU, as most people begin."""
+    bare = tmp_path / "scale.cu"
+    bare.write_text(BARE)
+    async with editor(tmp_path, environment=NO_GPU) as session:
+        uri = session.open(bare, language="cuda")
+        assert ctrl_dot(await session.actions(uri, line=0)) == ["Check scale.cu", "Draft scale_workload.py from scale"]
+        await session.command("draft", uri)
+        assert await session.until(lambda: session.shown) == [(tmp_path / "scale_workload.py").as_uri()]
+        finish = "Finish the draft scale_workload.py"
+        while finish not in (found := ctrl_dot(await session.actions(uri, line=0))):
+            assert "Check scale.cu" in found
+        session.shown.clear()
+        await session.command("draft", uri)  # as the action says
+        assert await session.until(lambda: session.shown) == [(tmp_path / "scale_workload.py").as_uri()]
+
+
+async def test_a_workload_is_drafted_and_never_overwritten(tmp_path):
     bare, workload = tmp_path / "scale.cu", tmp_path / "scale_workload.py"
     bare.write_text(BARE)
-    workspace = EVERYTHING["workspace"] if creates else {"applyEdit": True}
-    async with editor(tmp_path, capabilities=EVERYTHING | {"workspace": workspace}) as session:
+    async with editor(tmp_path) as session:
         uri = session.open(bare, language="cuda")
         [draft] = [a for a in await session.actions(uri, line=0) if a.title.startswith("Draft")]
         assert draft.title == "Draft scale_workload.py from scale"
-        if creates:
-            resolved = await session.client.code_action_resolve_async(draft)
-            assert session.apply(resolved.edit)
-            assert session.texts[workload.as_uri()].text.startswith(DRAFT)
-        else:
+        await session.command("draft", *draft.command.arguments)
+        assert workload.read_text().startswith(DRAFT)
+        workload.write_text("the user's own")
+        await asyncio.sleep(1.1)  # what was read of the disk is taken as fresh for a second
+        with pytest.raises(Exception, match="such a file already"):
             await session.command("draft", *draft.command.arguments)
-            assert workload.read_text().startswith(DRAFT)
-            with pytest.raises(Exception, match="such a file already"):
-                await session.command("draft", *draft.command.arguments)
+        assert workload.read_text() == "the user's own"
+
+
+async def test_a_draft_keeps_nothing_from_being_compiled_and_is_used_at_a_click(tmp_path):
+    bare, workload = tmp_path / "scale.cu", tmp_path / "scale_workload.py"
+    bare.write_text(BARE)
+    async with editor(tmp_path, environment=NO_GPU) as session:
+        uri = session.open(bare, language="cuda")
+        await session.command("draft", uri)
+        text = workload.read_text()
+        assert text.startswith(DRAFT)
+        await asyncio.sleep(1.1)  # as long as the answer before it holds
+        session.edit(uri, BARE.replace("0.5f", "half"))
+        [finding] = await session.until(lambda: session.client.diagnostics.get(uri))
+        assert "half" in finding.message, "what it says is of the kernel, and not of the draft"
+        session.edit(uri, BARE)
+        await session.until(lambda: not session.client.diagnostics.get(uri))
+
+        mine = session.open(workload)
+        [hint] = await session.until(lambda: session.client.diagnostics.get(mine))
+        assert (hint.severity, hint.range.start.line) == (types.DiagnosticSeverity.Information, 0)
+        [use] = await session.actions(mine, line=0, findings=[hint])
+        assert use.title == "Use this workload"
+        assert session.apply(use.edit)
+        assert session.texts[mine].text == text.partition("\n")[2]
+        await session.until(lambda: not session.client.diagnostics.get(mine))
+        job = await session.command(use.command.command.removeprefix("kernel-lsp."), *use.command.arguments)
+        said = (await session.ended(job["id"]))["reason"]
+        assert "reference" in said, "the draft as it is in the editor was run, up to what it leaves open"

@@ -8,6 +8,22 @@ from lsprotocol import types
 
 from tests.lsp.job_session import editor, kernel_file, store_offer
 
+BARE = """__global__ void scale(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 0.5f * x[i];
+}
+"""
+WORKLOAD = """import torch
+CASES = [dict(n=100)]
+def inputs(n):
+    return (torch.randn(n, device="cuda"),)
+def reference(x):
+    return 0.5 * x
+def launch(module, x):
+    y = torch.empty_like(x)
+    module.scale[(1,), (128,)](x, y, x.numel())
+    return y
+"""
 pytestmark = pytest.mark.asyncio
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -38,17 +54,19 @@ async def test_they_tell_what_was_measured_and_what_was_found(kernel, tmp_path):
     store_offer(tmp_path, kernel, kernel.read_text().replace("num_warps=4", "num_warps=2"))
     async with editor(tmp_path, environment=NO_GPU, refine=ENDLESS, editor=QUIET) as session:
         uri = session.open(kernel)
-        measured, refine, variant = await settled(session, uri, 3)
+        variant, check, refine, measured = await settled(session, uri, 4)
         assert measured.title == "41.2 µs, 61 % of roofline (rows=4096 cols=4096)"
         assert refine.title == "Refine"
-        assert variant.title == "Apply: 1.25x faster (95 % CI 1.23-1.26)"
+        assert check.title == "Check"
+        assert (variant.title, variant.command) == ("1.25x faster: show difference", "kernel-lsp.difference")
+        assert "num_warps=2" in (await session.command("difference", *variant.arguments))["markdown"]
         assert await session.command("apply", *variant.arguments)
         assert "num_warps=2" in session.texts[uri].text
-        after = await settled(session, uri, 2)
-        while "29.0" not in after[0].title:
+        after = await settled(session, uri, 3)
+        while "29.0" not in after[-1].title:
             await asyncio.sleep(0.05)
             after = await lenses(session, uri)
-        assert [lens.title for lens in after] == ["29.0 µs, 88 % of roofline (rows=4096 cols=4096)", "Refine"]
+        assert [lens.title for lens in after] == ["Check", "Refine", "29.0 µs, 88 % of roofline (rows=4096 cols=4096)"]
 
 
 async def test_of_several_workloads_each_is_named(kernel, tmp_path):
@@ -56,7 +74,7 @@ async def test_of_several_workloads_each_is_named(kernel, tmp_path):
     other = 'KERNEL = "softmax.py"\nCASES = [dict(n=1)]\n\n\ndef inputs(n): ...\n\n\ndef reference(x): ...\n'
     (kernel.parent / "other_workload.py").write_text(other)
     async with editor(tmp_path, environment=NO_GPU, refine=ENDLESS, editor=QUIET) as session:
-        measured = (await settled(session, session.open(kernel), 3))[0]
+        measured = (await settled(session, session.open(kernel), 4))[-1]
         assert measured.title == "softmax: 41.2 µs, 61 % of roofline (rows=4096 cols=4096)"
 
 
@@ -64,18 +82,18 @@ async def test_their_number_stays_while_a_job_runs(kernel, tmp_path):
     store_offer(tmp_path, kernel, kernel.read_text().replace("num_warps=4", "num_warps=2"))
     async with editor(tmp_path, environment=NO_GPU, refine=ENDLESS, editor=QUIET) as session:
         uri = session.open(kernel)
-        before = await settled(session, uri, 3)
-        job = await session.command("refine", *before[1].arguments)
+        before = await settled(session, uri, 4)
+        job = await session.command("refine", *before[2].arguments)
         seen = []
-        while not seen or "correct" not in seen[-1][1]:
+        while not seen or "correct" not in seen[-1][2]:
             seen.append([lens.title for lens in await lenses(session, uri)])
             await asyncio.sleep(0.05)
-        assert {len(titles) for titles in seen} == {3}
-        stop = (await lenses(session, uri))[1]
+        assert {len(titles) for titles in seen} == {4}
+        stop = (await lenses(session, uri))[2]
         assert re.match(r"Stop: .*\d+ candidates, \d+ correct, \d:\d\d left", stop.title)
         assert await session.command("cancel", *stop.arguments)
         await session.ended(job["id"], 5)
-        assert [lens.title for lens in await lenses(session, uri)][1] == "Refine"
+        assert [lens.title for lens in await lenses(session, uri)][2] == "Refine"
 
 
 async def test_each_kind_can_be_switched_off(kernel, tmp_path):
@@ -83,4 +101,38 @@ async def test_each_kind_can_be_switched_off(kernel, tmp_path):
     off = QUIET | {"job_lens": False, "verdict_lens": False}
     async with editor(tmp_path, environment=NO_GPU, refine=ENDLESS, editor=off) as session:
         [variant] = await settled(session, session.open(kernel), 1)
-        assert variant.title.startswith("Apply: ")
+        assert variant.title.endswith("show difference")
+
+
+async def test_they_lead_from_a_kernel_to_a_check(tmp_path):
+    bare = tmp_path / "scale.cu"
+    bare.write_text(BARE)
+    workload = tmp_path / "scale_workload.py"
+    async with editor(tmp_path, environment=NO_GPU, editor=QUIET, trusted=False) as session:
+        uri = session.open(bare, language="cuda")
+        [trust] = await settled(session, uri, 1)
+        assert trust.title == f"Not trusted: trust {tmp_path.name}"
+        await press(session, trust)
+        [draft] = await settled(session, uri, 1)
+        assert draft.title == "Draft a workload"
+        await press(session, draft)
+        finish = await titled(session, uri, "Draft: finish scale_workload.py")
+        assert finish.command == "kernel-lsp.draft"
+        workload.write_text(WORKLOAD)
+        check = await titled(session, uri, "Check")
+        job = await press(session, check)
+        assert (await session.ended(job["id"]))["state"] == "done"
+        passed = next(lens for lens in await lenses(session, uri) if "checks passed" in lens.title)
+        session.edit(uri, BARE + "\n")
+        assert (await titled(session, uri, "Check")).arguments == passed.arguments
+
+
+async def press(session, lens):
+    return await session.command(lens.command.removeprefix("kernel-lsp."), *lens.arguments)
+
+
+async def titled(session, uri, title):
+    async with asyncio.timeout(60):
+        while not (found := [lens for lens in await lenses(session, uri) if lens.title == title]):
+            await asyncio.sleep(0.05)
+    return found[0]

@@ -30,7 +30,7 @@ async def test_an_untrusted_workspace_is_parsed_and_nothing_else(tmp_path):
         before = children(session.pid)
         uri = session.open(file)
         other = session.open(tmp_path / "scale.cu", BAD, "cuda")
-        assert [title for _, title in await lenses(session, uri)] == []
+        assert [title for _, title in await lenses(session, uri)] == [f"Not trusted: trust {tmp_path.name}"]
         params = types.HoverParams(types.TextDocumentIdentifier(uri), types.Position(4, 4))
         assert "def k(x)" in (await session.client.text_document_hover_async(params)).contents.value
         await asyncio.sleep(1)
@@ -42,16 +42,41 @@ async def test_an_untrusted_workspace_is_parsed_and_nothing_else(tmp_path):
 async def test_trust_comes_and_goes_by_command(tmp_path):
     async with editor(tmp_path, trusted=False) as session:
         uri = session.open(tmp_path / "scale.cu", BAD, "cuda")
-        assert await lenses(session, uri) == []
+        assert await lenses(session, uri) == [(0, f"Not trusted: trust {tmp_path.name}")]
         assert await session.command("trust") == [str(tmp_path)]
         await session.until(lambda: messages(session, uri))
         assert await session.command("untrust", tmp_path.as_uri()) == [str(tmp_path)]
         await session.until(lambda: not messages(session, uri))
-        assert [title for _, title in await lenses(session, uri)] == []
+        assert [title for _, title in await lenses(session, uri)] == [f"Not trusted: trust {tmp_path.name}"]
 
 
-async def test_trust_given_on_the_command_line_is_seen_at_once(tmp_path):
-    (tmp_path / ".home/config/kernel-lsp").mkdir(parents=True)
+async def test_a_trusted_window_vouches_for_what_its_user_opens(tmp_path):
+    """A single file from elsewhere, as `code kernel.cu` opens it."""
+    folder, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    async with editor(folder) as session:
+        uri = session.open(elsewhere / "scale.cu", BAD, "cuda")
+        await session.until(lambda: messages(session, uri))
+        await session.command("untrust", elsewhere.as_uri())
+        await session.until(lambda: not messages(session, uri))
+        assert session.said == []
+
+
+async def test_an_editor_without_trust_is_told_once_why_nothing_is_compiled(tmp_path):
+    async with editor(tmp_path, trusted=None) as session:
+        uri = session.open(tmp_path / "scale.cu", BAD, "cuda")
+        session.open(tmp_path / "other.cu", GOOD, "cuda")
+        session.open(tmp_path / "plain.py", "x = 1\n")
+        [trust] = await session.actions(uri, only=["quickfix"], line=0)
+        [said] = session.said
+        assert said.startswith(f"{tmp_path} is not trusted")
+        await session.command("trust", *trust.command.arguments)
+        await session.until(lambda: messages(session, uri))
+
+
+async def test_trust_given_on_the_command_line_is_seen_at_once_by_a_newcomers_server(tmp_path):
+    assert not (tmp_path / ".home/config/kernel-lsp").exists()
     async with editor(tmp_path, trusted=False) as session:
         uri = session.open(tmp_path / "scale.cu", BAD, "cuda")
         done = await asyncio.to_thread(command_line, tmp_path, "trust", ".")
@@ -175,16 +200,18 @@ async def test_folders_come_and_go(tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()
+    (there / "scale.cu").write_text(GOOD)
+    untrusted = [(0, "Not trusted: trust there")]
     async with editor(here) as session:
-        uri = session.open(there / "scale.cu", BAD, "cuda")
-        assert await lenses(session, uri) == []  # what the client vouches for are its folders
+        uri = (there / "scale.cu").as_uri()
+        assert await lenses(session, uri) == untrusted  # what the client vouches for are its folders and open files
         folder = types.WorkspaceFolder(there.as_uri(), "there")
-        event = types.WorkspaceFoldersChangeEvent([folder], [])
-        session.client.workspace_did_change_workspace_folders(types.DidChangeWorkspaceFoldersParams(event))
-        await session.until(lambda: messages(session, uri))
-        event = types.WorkspaceFoldersChangeEvent([], [folder])
-        session.client.workspace_did_change_workspace_folders(types.DidChangeWorkspaceFoldersParams(event))
-        await session.until(lambda: not messages(session, uri))
+        for added, removed, expected in (([folder], [], False), ([], [folder], True)):
+            event = types.WorkspaceFoldersChangeEvent(added, removed)
+            session.client.workspace_did_change_workspace_folders(types.DidChangeWorkspaceFoldersParams(event))
+            async with asyncio.timeout(20):
+                while (await lenses(session, uri) == untrusted) is not expected:
+                    await asyncio.sleep(0.05)
 
 
 async def test_no_hint_is_shown_unasked(tmp_path):

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 
 from kernel_lsp.compiler.binary import Build
-from kernel_lsp.compiler.cuda import build_cuda, build_included
-from kernel_lsp.compiler.cuda_assumed import build_unlaunched
+from kernel_lsp.compiler.cuda import build_cuda
 from kernel_lsp.compiler.host.request import ExtensionRequest, cuda_file_request
 from kernel_lsp.compiler.planner import plan_cuda
 from kernel_lsp.runner.language import RunnerPart
@@ -24,15 +23,7 @@ class _Cuda:
         def compile_names(names: Sequence[str]) -> Build:
             return build_cuda(source, request.device.arch, names, request.options, request.cache.opened())
 
-        if called is None:
-            made, plan, assumed = build_unlaunched(source, compile_names, request.including)
-            if made.binary is None and (before := request.before) is not None:
-
-                def compile_included(names: Sequence[str]) -> Build:
-                    return build_included(source, before, request.device.arch, names, request.options)
-
-                made, plan, assumed = build_unlaunched(source, compile_included, request.including)
-            return CandidateBuild(made, (plan,), assumed=assumed)
+        assert called is not None, "a compile worker builds what has no workload"
         launch = load_module(request.launch.text, request.launch.path).launch if request.launch else None
         kernels = [kernel.name for kernel in find_kernels(source.text, source.path)]
         planned = plan_cuda(called, kernels, request.device, launch)

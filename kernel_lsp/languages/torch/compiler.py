@@ -6,6 +6,7 @@ from kernel_lsp.compiler.language import CompilerPart
 class _Torch:
     compiles_at_launch = False
     lays_out_threads = False
+    compiles_alone = False
     includes_headers = True
     packages: tuple[str, ...] = ()
     gpu_only = ""

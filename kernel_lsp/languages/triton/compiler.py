@@ -6,6 +6,7 @@ from kernel_lsp.compiler.language import CompilerPart
 class _Triton:
     compiles_at_launch = True
     lays_out_threads = True
+    compiles_alone = False
     includes_headers = False
     packages: tuple[str, ...] = ()
     gpu_only = ""

@@ -10,6 +10,7 @@ from kernel_lsp.lsp import protocol
 from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.catalog import (
     ACTION_KINDS,
+    CHECK,
     DRAFT,
     EVIDENCE,
     PREFIX,
@@ -27,8 +28,7 @@ from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.results import Results
 from kernel_lsp.report.titles import speedup_title
 from kernel_lsp.source.kernel import Kernel
-from kernel_lsp.source.language import source_part
-from kernel_lsp.workload.spec import workload_path
+from kernel_lsp.workload.spec import draft_line, kernel_file_of, workload_path
 
 if TYPE_CHECKING:
     from kernel_lsp.lsp.standing import DocumentStatus
@@ -59,12 +59,15 @@ class CodeActions:
         """Return the actions at a range."""
         document = self._documents.get(params.text_document.uri)
         only = params.context.only
-        if document is None or not (document.kernels or document.module) or not _wanted(only, *ACTION_KINDS):
+        if document is None or not _wanted(only, *ACTION_KINDS):
             return []
+        use = [*_use(document)] if _wanted(only, QUICK_FIX) else []
+        if not (document.kernels or document.module):
+            return [*use]
         standing = await self._results.of(document)
         span = document.span(params.range)
         kernels = [k for k in document.kernels if k.span.start <= span.end and span.start <= k.span.end]
-        actions: list[types.CodeAction] = []
+        actions: list[types.CodeAction] = [*self._trust(document), *use]
         for kernel in kernels:
             actions += self._of_kernel(document, kernel, standing)
         if document.module is not None:
@@ -100,14 +103,13 @@ class CodeActions:
             except KernelLspError as error:
                 self._background.start(self._edits.ask_to_judge_again(document, data.get("kernel"), error))
                 raise
-        elif "draft" in data and (kernel := _named(document, data["draft"])) is not None:
-            from kernel_lsp.workload.draft import (
-                draft_workload,
-            )  # imported here: its patterns are slow to compile
-
-            uri = uri_of(workload_path(document.path))
-            action.edit = self._edits.creation(uri, draft_workload(document.source, kernel))
         return action
+
+    def _trust(self, document: Document) -> Iterator[types.CodeAction]:
+        if document.on_disk and not self._readiness.covers(document):
+            folder = document.path.parent
+            title = f"Trust {folder.name or folder}: compile and run what is in it"
+            yield _command(title, QUICK_FIX, "trust", [uri_of(folder)])
 
     def _of_kernel(self, document: Document, kernel: Kernel, standing: "DocumentStatus") -> Iterator[types.CodeAction]:
         for offer in standing.offers_for(kernel.name):
@@ -167,16 +169,11 @@ class CodeActions:
     def _draft(
         self, document: Document, kernels: Sequence[Kernel], standing: "DocumentStatus"
     ) -> Iterator[types.CodeAction]:
-        language = document.language
-        launches = language is not None and not source_part(language).launches_itself
-        draftable = document.kernels and launches and document.on_disk
-        if not draftable or standing.workload is not None or standing.problem is not None:
-            return
-        kernel = (kernels or document.kernels)[0]
-        title = f"Draft {workload_path(document.path).name} from {kernel.name}"
-        if self._client.resolves_edits and self._client.creates_files:
-            yield types.CodeAction(title, DRAFT, data={"uri": document.uri, "draft": kernel.name})
-        else:
+        if standing.draft is not None:
+            yield _command(f"Finish the draft {standing.draft.name}", DRAFT, "draft", [document.uri])
+        elif self._readiness.can_draft(document, standing):
+            kernel = (kernels or document.kernels)[0]
+            title = f"Draft {workload_path(document.path).name} from {kernel.name}"
             yield _command(title, DRAFT, "draft", [document.uri, kernel.name])
 
     async def _of_findings(
@@ -210,6 +207,18 @@ class CodeActions:
         return types.CodeAction(title, REWRITES, data=given)
 
 
+def _use(document: Document) -> Iterator[types.CodeAction]:
+    """Yield the action that accepts a draft, and checks the kernel file that it is for."""
+    if (line := draft_line(document.text)) is None or not document.on_disk:
+        return
+    mark = document.range_at(line, 1, line + 1, 1)
+    action = types.CodeAction("Use this workload", QUICK_FIX, is_preferred=True)
+    action.edit = types.WorkspaceEdit(changes={document.uri: [types.TextEdit(mark, "")]})
+    if (kernel := kernel_file_of(document.source)) is not None:
+        action.command = types.Command("Check", PREFIX + CHECK.name, arguments=[uri_of(kernel)])
+    yield action
+
+
 def _command(
     title: str, kind: str, command: str, arguments: list[Any], disabled: str | None = None
 ) -> types.CodeAction:
@@ -222,7 +231,3 @@ def _command(
 def _wanted(only: Sequence[str] | None, *kinds: str) -> bool:
     """Return True if one of the kinds was asked for, or is below one that was."""
     return only is None or any(kind == o or kind.startswith(f"{o}.") or not o for kind in kinds for o in only)
-
-
-def _named(document: Document, name: str) -> Kernel | None:
-    return next((kernel for kernel in document.kernels if kernel.name == name), None)

@@ -1,4 +1,4 @@
-"""Code lenses above each kernel: its facts, its last verdict, its job and its verified variants.
+"""Code lenses above each kernel: its best variant, the next step, its last verdict and its facts.
 
 Above a plain PyTorch module: offers to generate a kernel for it, the running job, and verified kernels. Each setting
 has a source of lenses. A source returns a lens for as long as it may have one, so that lines do not jump while a text
@@ -33,10 +33,10 @@ class CodeLenses:
         self._documents, self._settings, self._permission = documents, settings, permission
         self._analysis = analysis
         self._of_kernel: dict[str, Callable[[Document, Kernel], list[Lens]]] = {  # by setting, in the order shown
-            "facts_lens": self.of_facts,
-            "verdict_lens": jobs.of_verdict,
-            "job_lens": jobs.of_jobs,
             "variant_lens": jobs.of_variants,
+            "job_lens": jobs.of_jobs,
+            "verdict_lens": jobs.of_verdict,
+            "facts_lens": self.of_facts,
         }
         self._of_module: dict[str, Callable[[Document], list[Lens]]] = {
             "job_lens": jobs.of_module_jobs,
@@ -61,7 +61,7 @@ class CodeLenses:
         return found
 
     def of_facts(self, document: Document, kernel: Kernel) -> list[Lens]:
-        """Return `40 regs, 48 KiB smem, occupancy 50 % (registers)`, of the instance with most registers.
+        """Return `40 regs, 48 KiB smem, occupancy 50 %, limited by registers`, of the instance with most registers.
 
         It is for the first architecture. Without facts the lens says why; an untrusted text, which never has facts, has
         no such lens.
@@ -81,6 +81,7 @@ class CodeLenses:
         if fact.spill_bytes:
             parts.append(f"{size_text(fact.spill_bytes)} spilled")
         if fact.occupancy is not None:
-            parts.append(f"occupancy {percent_text(fact.occupancy)} ({fact.limiter})")
+            limited = f", limited by {fact.limiter}" if fact.limiter and fact.occupancy < 1 else ""
+            parts.append(f"occupancy {percent_text(fact.occupancy)}{limited}")
         is_older = self._analysis.is_compiled(document) and self._analysis.of(document) != found
         return [Lens(", ".join(parts) + (" when it last compiled" if is_older else ""), "")]

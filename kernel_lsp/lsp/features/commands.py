@@ -47,7 +47,12 @@ class ResultCommands:
     @property
     def handlers(self) -> dict[str, Callable[..., Any]]:
         """Return the handlers by the names of their commands."""
-        return {"apply": self.apply, "evidence": self.evidence, "draft": self.draft}
+        return {
+            "apply": self.apply,
+            "difference": self.difference,
+            "evidence": self.evidence,
+            "draft": self.draft,
+        }
 
     async def apply(self, uri: str, verdict: str) -> bool:
         """Have the editor apply a verified variant; return True if it did."""
@@ -73,16 +78,24 @@ class ResultCommands:
         self._show(page, f"{found.title}: {page}")
         return extended(EvidenceFile, found, path=str(page))
 
+    async def difference(self, uri: str, verdict: str) -> EvidenceFile:
+        """Return and show the evidence of a variant, with its difference from the text."""
+        return await self.evidence(verdict, uri)
+
     async def draft(self, uri: str, kernel: str | None) -> FilePath:
-        """Write a first workload beside a kernel file that has none."""
+        """Write a first workload beside a kernel file that has none, or show the draft that is there."""
         from kernel_lsp.workload.draft import draft_for  # imported here: its patterns are slow to compile
 
         document = self._documents.read(uri)
         path = workload_path(document.path)
         if not document.on_disk:
             raise SourceError("There is no kernel to draft a workload for.", document.path)
-        write_new(path, draft_for(document.source, kernel))
-        self._show(path, f"A draft was written to {path}.")
+        there = (await self._results.of(document)).draft
+        if there is not None:
+            path = there
+        else:
+            write_new(path, draft_for(document.source, kernel))
+        self._show(path, f"The draft is {path}.")
         return FilePath(str(path))
 
     def _show(self, path: Path, said: str) -> None:

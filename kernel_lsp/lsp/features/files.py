@@ -5,6 +5,7 @@ outside every workspace and are always watched here.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -49,7 +50,10 @@ class Files:
         """Start to watch what the client does not."""
         watcher = self._watcher = Watcher(self.changed)
         trust = self._permission.trust
-        own = {folder for folder in (trust.file.parent, self._settings.user_file.parent) if folder.is_dir()}
+        own = {trust.file.parent, self._settings.user_file.parent}
+        for folder in own:  # what is not there yet cannot be watched, and a newcomer has neither
+            with contextlib.suppress(OSError):
+                folder.mkdir(parents=True, exist_ok=True)
         await asyncio.to_thread(watcher.watch, own, recursive=False)
         if trust.changed():  # before the watch began
             self._texts.reconsider()

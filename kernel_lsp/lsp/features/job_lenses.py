@@ -1,19 +1,23 @@
-"""Lenses about judging: a kernel's measured time, its jobs, and its verified variants."""
+"""Lenses about judging: what to do next with a kernel, its measured time, its jobs, and its verified variants.
+
+What can be clicked leads: trust, then a workload, then a check, then a search, then its difference.
+"""
 
 from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
-from kernel_lsp.lsp.catalog import PREFIX, JobKind, JobSubject, jobs_on
-from kernel_lsp.lsp.documents import Document
+from kernel_lsp.lsp.catalog import CHECK, PREFIX, JobKind, JobSubject, jobs_on
+from kernel_lsp.lsp.documents import Document, uri_of
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.features.readiness import Readiness
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.results import Results
-from kernel_lsp.report.titles import short_title
+from kernel_lsp.report.titles import brief_title, short_title, speedup_title
 from kernel_lsp.source.kernel import Kernel
 
 if TYPE_CHECKING:
+    from kernel_lsp.judge.verdict import Verdict
     from kernel_lsp.lsp.standing import DocumentStatus
 
 Lens = types.Command
@@ -35,18 +39,43 @@ class JobLenses:
         return [_lens(text, "evidence", verdict, document.uri) for text, verdict in timings]
 
     def of_jobs(self, document: Document, kernel: Kernel) -> list[Lens]:
-        """Return the progress of the search, else an offer to start one: always a lens, so that no line jumps."""
-        kinds = [kind for kind in jobs_on(JobSubject.KERNEL) if kind.lens]
+        """Return the next step, and the progress of a search or an offer to start one.
+
+        Steps: trust, draft a workload, finish the draft, check; a text that was checked shows the result.
+        """
+        if not self._readiness.covers(document):
+            return self._trust(document)
         standing = self._results.latest(document)
-        return [lens for kind in kinds for lens in self._job(kind, document, standing, kernel.name)]
+        kinds = [kind for kind in jobs_on(JobSubject.KERNEL) if kind.lens]
+        jobs = [lens for kind in kinds for lens in self._job(kind, document, standing, kernel.name)]
+        return [*self._workload(document, kernel, standing), *jobs]
+
+    def _trust(self, document: Document) -> list[Lens]:
+        if not document.on_disk:
+            return []
+        folder = document.path.parent
+        return [_lens(f"Not trusted: trust {folder.name or folder}", "trust", uri_of(folder))]
+
+    def _workload(self, document: Document, kernel: Kernel, standing: "DocumentStatus | None") -> list[Lens]:
+        """Return the step that a kernel's workload is at."""
+        if standing is None:
+            return []
+        if standing.draft is not None:
+            return [_lens(f"Draft: finish {standing.draft.name}", "draft", document.uri)]
+        if self._readiness.can_draft(document, standing):
+            return [_lens("Draft a workload", "draft", document.uri, kernel.name)]
+        if standing.workload is None:
+            return []
+        checked = self._jobs.checked(document)
+        if checked is None or self._jobs.running(CHECK, document.uri):
+            return self._job(CHECK, document, standing, None)
+        return [_lens(checked, CHECK.name, document.uri)]
 
     def of_variants(self, document: Document, kernel: Kernel) -> list[Lens]:
-        """Return the best verified variant; picking it applies it."""
+        """Return the best verified variant; picking it shows its difference from the text."""
         standing = self._results.latest(document)
         offers = standing.offers_for(kernel.name) if standing is not None else []
-        return [
-            _lens(f"Apply: {short_title(one.verdict)}", "apply", document.uri, one.verdict.id) for one in offers[:1]
-        ]
+        return [_difference(document, one.verdict) for one in offers[:1]]
 
     def of_module_jobs(self, document: Document) -> list[Lens]:
         """Return the progress of generating a module's kernel, else offers to start that."""
@@ -86,6 +115,12 @@ class JobLenses:
         return [
             _lens(kind.lens.format(name=kernel or document.path.name, label=shown), kind.name, document.uri, *given)
         ]
+
+
+def _difference(document: Document, verdict: "Verdict") -> Lens:
+    lens = _lens(f"{brief_title(verdict)}: show difference", "difference", document.uri, verdict.id)
+    lens.tooltip = speedup_title(verdict)
+    return lens
 
 
 def _lens(title: str, command: str, *arguments: str | None) -> Lens:

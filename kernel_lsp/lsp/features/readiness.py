@@ -27,6 +27,17 @@ class Readiness:
         found = (self._missing(need, document, standing, label or "") for need in kind.needs)
         return next((why for why in found if why is not None), None)
 
+    def can_draft(self, document: Document, standing: "DocumentStatus") -> bool:
+        """Return True if a first workload can be drafted: none is there, and it would be beside a kernel on disk."""
+        language = document.language
+        launches = language is not None and not source_part(language).launches_itself
+        there = standing.workload is not None or standing.problem is not None
+        return bool(document.kernels) and launches and document.on_disk and not there
+
+    def covers(self, document: Document) -> bool:
+        """Return True if the text's folder is trusted."""
+        return self._permission.covers(document)
+
     def _missing(self, need: Need, document: Document, standing: "DocumentStatus", label: str) -> str | None:
         match need:
             case Need.FILE:

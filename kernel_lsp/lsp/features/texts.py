@@ -1,28 +1,52 @@
 """React to texts that open, change or close, and to changes that affect all of them."""
 
+from pathlib import Path
+
 from lsprotocol import types
 
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.diagnostics import Board
-from kernel_lsp.lsp.documents import Documents
+from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.results import Results
+from kernel_lsp.lsp.workspace import Permission
 
 
 class OpenTexts:
     """Has open texts parsed and compiled."""
 
     def __init__(
-        self, client: EditorConnection, documents: Documents, board: Board, analysis: Analysis, results: Results
+        self,
+        client: EditorConnection,
+        documents: Documents,
+        permission: Permission,
+        board: Board,
+        analysis: Analysis,
+        results: Results,
     ) -> None:
-        self._client, self._documents, self._board = client, documents, board
+        self._client, self._documents, self._permission, self._board = client, documents, permission, board
+        self._told: set[Path] = set()
         self._analysis, self._results = analysis, results
 
     def did_open(self, params: types.DidOpenTextDocumentParams) -> None:
         """Parse and compile an opened text."""
         document = self._documents.open(params.text_document)
+        self._permission.opened(document)
+        self._tell_of_trust(document)
         self._board.parse(document)
         self._analysis.request(document, at_once=True)
+
+    def _tell_of_trust(self, document: Document) -> None:
+        """Say once for each folder that nothing is compiled there, to a client that has no trust of its own."""
+        folder = document.path.parent
+        if self._permission.is_the_clients or folder in self._told or not (document.kernels and document.on_disk):
+            return
+        if not self._permission.covers(document):
+            self._told.add(folder)
+            message = (
+                f"{folder} is not trusted, so nothing in it is compiled or run. A code action at a kernel trusts it."
+            )
+            self._client.show(message, types.MessageType.Info)
 
     def did_change(self, params: types.DidChangeTextDocumentParams) -> None:
         """Parse and compile an edited text."""

@@ -2,7 +2,8 @@
 
 Parameters: `path`, `text`, `settings` (the tree as JSON), and `part`: what is asked for.
 
-- `facts`: a list of `judge.facts.ArchFacts`, one for each architecture.
+- `facts`: a list of `judge.facts.ArchFacts`, one for each architecture. The first request may emit `{"facts": ...}`
+  before, without the workload: occupancy is not known then.
 - `lines`: for the first architecture, what each line of the file became: a list of `Line`. Empty where no nvdisasm is
   there to tell.
 - `code`: for the first architecture, the machine code of each kernel whole: a list of `wire.KernelCode`.
@@ -10,7 +11,7 @@ Parameters: `path`, `text`, `settings` (the tree as JSON), and `part`: what is a
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,15 @@ from kernel_lsp.compiler.sass import SassInstruction
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import CannotJudgeError, SourceError
 from kernel_lsp.judge.building import Built
-from kernel_lsp.judge.facts import ArchFacts, facts_of_all, machine_code, open_builder, workload_paths
+from kernel_lsp.judge.facts import (
+    ArchFacts,
+    Compile,
+    compiles_alone,
+    facts_of_all,
+    machine_code,
+    open_builder,
+    workload_paths,
+)
 from kernel_lsp.lsp.service import Emit, Handler
 from kernel_lsp.lsp.wire import KernelCode, MachineInstruction
 from kernel_lsp.source.candidate import SourceFile
@@ -53,13 +62,19 @@ class Line:
 async def opened() -> AsyncGenerator[Handler]:
     """Yield the handler, with the compile workers that it keeps warm."""
     async with open_builder() as build:
+        warm = False
 
-        async def analyse(params: dict[str, Any], _: Emit) -> Any:
+        async def analyse(params: dict[str, Any], emit: Emit) -> Any:
+            nonlocal warm
             source, settings = (
                 SourceFile(Path(params["path"]), params["text"]),
                 Settings.model_validate(params["settings"]),
             )
-            builds = [await build(source, settings, path) for path in workload_paths(source, None, settings)]
+            paths = workload_paths(source, None, settings)
+            waits = not warm and params["part"] == "facts" and paths != [None] and compiles_alone(source)
+            async with _first_facts(build, source, settings, emit) if waits else nullcontext():
+                builds = [await build(source, settings, path) for path in paths]
+            warm = True
             if params["part"] in ("code", "lines"):
                 read = _codes if params["part"] == "code" else _lines
                 parts = [await asyncio.to_thread(read, source, next(iter(b.values())), settings) for b in builds]
@@ -67,6 +82,26 @@ async def opened() -> AsyncGenerator[Handler]:
             return _FACTS.dump_python(facts_of_all(builds), mode="json")
 
         yield analyse
+
+
+@asynccontextmanager
+async def _first_facts(build: Compile, source: SourceFile, settings: Settings, emit: Emit) -> AsyncGenerator[None]:
+    """Emit a file's facts without its workload, if it compiles so, unless the block ends before.
+
+    A workload needs torch, which takes seconds to import; what a kernel costs is known before.
+    """
+
+    async def compile_alone() -> None:
+        built = await build(source, settings, alone=True)
+        if all(one.ok for one in built.values()):
+            emit({"facts": _FACTS.dump_python(facts_of_all([built]), mode="json")})
+
+    compiling = asyncio.create_task(compile_alone())
+    try:
+        yield
+    finally:
+        compiling.cancel()
+        await asyncio.gather(compiling, return_exceptions=True)
 
 
 def _lines(source: SourceFile, built: Built, settings: Settings) -> list[Line]:

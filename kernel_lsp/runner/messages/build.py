@@ -71,16 +71,14 @@ class BuildCandidate(Request[BuildRole, CandidateBuild], frozen=True, kw_only=Tr
     Attributes:
         language: of the kernel file.
         kernel: the kernel file.
-        workload: says which launches there are; without it a CUDA file is compiled as it is, the kernels of a Triton
-            file for types that are known of them or assumed.
+        workload: says which launches there are; without it the kernels of a Triton file are compiled for types that are
+            known of them or assumed. A CUDA file without one is a `CompileAlone`.
         launch: the file whose `launch` belongs to the candidate, where that is not the kernel file.
         device: the GPU to build for, whose properties host code is told.
         options: the user's own compiler options.
         cache: of builds.
         triton_cache: folder of Triton's own cache.
         processes: how many Triton may compile in at a time.
-        including: files that include a header without a workload, see `including_files`.
-        before: what one of them has above that include.
     """
 
     language: Language
@@ -92,11 +90,38 @@ class BuildCandidate(Request[BuildRole, CandidateBuild], frozen=True, kw_only=Tr
     cache: CacheFolder
     triton_cache: Path
     processes: int
-    including: tuple[SourceFile, ...] = ()
-    before: SourceFile | None = None
 
     def answered_by(self, role: BuildRole) -> CandidateBuild:
         return role.build(self)
+
+
+class CompileRole(Protocol):
+    """The request that a compile worker answers."""
+
+    def compile_alone(self, request: "CompileAlone", /) -> CandidateBuild: ...
+
+
+class CompileAlone(Request[CompileRole, CandidateBuild], frozen=True, kw_only=True):
+    """Compile all kernels of a CUDA file that no workload launches, which needs neither torch nor the user's code.
+
+    Attributes:
+        kernel: the kernel file.
+        arch: what to build for, such as `sm_90`.
+        options: the user's own compiler options.
+        cache: of builds.
+        including: files that include a header, see `including_files`.
+        before: what one of them has above that include.
+    """
+
+    kernel: SourceFile
+    arch: str
+    options: BuildOptions
+    cache: CacheFolder
+    including: tuple[SourceFile, ...] = ()
+    before: SourceFile | None = None
+
+    def answered_by(self, role: CompileRole) -> CandidateBuild:
+        return role.compile_alone(self)
 
 
 class BuildExtension(Request[BuildRole, ExtensionBuild | str], frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ await sit({ vsix }, folder, undefined, async (me, server) => {
 
   await step("Check it, without a GPU").click();
   await me.page.locator(".getting-started-step .monaco-button", { hasText: "Check the Example" }).first().click();
-  const checked = me.toast("scale.cu: nothing is wrong");
+  const checked = me.toast("checks passed");
   await checked.waitFor();
   await me.lens("regs").waitFor();
   await me.shot("42-checked");

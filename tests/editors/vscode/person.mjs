@@ -16,7 +16,7 @@ await sit({ vsix }, folder, "broken.cu", async (me, server) => {
 
   await me.open("softmax.py");
   await me.command("View: Toggle Primary Side Bar Visibility");
-  await me.lens("Apply: 1.25x faster").waitFor();
+  await me.lens("1.25x faster: show difference").waitFor();
   await me.lens("regs").waitFor();
   await me.until("machine code in a hover", async () => {
     await me.page.mouse.move(640, 1);
@@ -138,7 +138,7 @@ await sit({ vsix }, folder, "broken.cu", async (me, server) => {
   await me.shot("21-the-server-was-killed");
   assert.equal(await me.page.locator(".notifications-toasts .notification-list-item").count(), 1);
   await me.dismiss();
-  await me.lens("Apply: 1.25x faster").waitFor();
+  await me.lens("1.25x faster: show difference").waitFor();
   await me.until("another server", () => me.serverProcess(server) !== undefined && me.serverProcess(server) !== died);
 
   await me.status("Kernel LSP").click();

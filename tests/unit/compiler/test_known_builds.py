@@ -163,3 +163,20 @@ def test_a_stored_answer_of_another_shape_is_dropped(folder: Path, stored: bytes
     overrides = {"paths.cache": str(folder / "cache"), "build.options": ["-DX"]}
     assert known_build(load_settings(None, overrides=overrides)[0], device_named("sm_90"), workload, candidate) is None
     assert cache.read(pair[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "compiles"),
+    [
+        (KERNEL.replace("}\n", "}  // as in the paper\n", 1), False),
+        (KERNEL.replace("return 0;", "return 1; // host"), False),
+        (KERNEL.replace("{ x", "{ /* */ x"), True),  # what follows has another column
+        (KERNEL.replace("__global__", "// above\n__global__"), True),  # and here another line
+        (KERNEL.replace("*=", "/=").replace("FACTOR;", "FACTOR; // *="), True),
+    ],
+)
+def test_a_comment_that_moves_nothing_compiles_nothing(folder: Path, text: str, compiles: bool) -> None:
+    before, after = keys(folder), keys(folder, text=text)
+    assert before is not None
+    assert after is not None
+    assert (before[0] != after[0]) is compiles

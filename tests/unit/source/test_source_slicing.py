@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_lsp.source.cuda import find_cuda_kernels
-from kernel_lsp.source.slicing import slice_device
+from kernel_lsp.source.slicing import same_code, slice_device
 from tests.growth import growth
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "source"
@@ -202,3 +202,8 @@ def test_slices_compile(name: str) -> None:
 
 def test_a_byte_order_mark_is_blanked() -> None:
     assert slice_device("\ufeff__global__ void k() {}\n") == "   __global__ void k() {}\n"
+
+
+def test_what_looks_like_a_comment_in_a_string_is_code() -> None:
+    text = '__global__ void k() { printf("// %d /* */", 1); } // said\n'
+    assert same_code(text) == text.partition(" // said")[0]
