@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from kernel_lsp import __version__
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.stages.correct import WEAK
-from kernel_lsp.judge.verdict import CheckStatus, Outcome, Record, Stage, Verdict
+from kernel_lsp.judge.verdict import CheckStatus, Outcome, Record, Stage, Verdict, Where
 
 
 class Comparison(Record):
@@ -91,6 +91,7 @@ class Result(Record):
         gpu: the GPU it ran on; None for the emulator.
         published: the verdict by KernelBench's own method, if requested.
         published_trouble: why that verdict is missing although it was requested.
+        where: the lane that judged; None in lines of an earlier version.
     """
 
     key: str
@@ -110,6 +111,7 @@ class Result(Record):
     gpu: str | None
     published: Published | None
     published_trouble: str
+    where: Where | None = None
 
 
 class Search(Record):
