@@ -24,6 +24,7 @@ _STORE_BYTES = 128 << 20  # lanes are sent texts and send records, none of them 
 _ENVIRONMENT = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "^",  # what it would print of lost lanes to standard output, where results go
     "RAY_NUM_REDIS_GET_RETRIES": "3",  # seconds until a cluster that refuses this user's token is given up
 }
 _LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}

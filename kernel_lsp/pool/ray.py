@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,7 +111,7 @@ class RayPool:
         try:
             while not queue.finished:
                 room = (slot for slot in await asyncio.to_thread(self._slots) if slot not in serving)
-                for slot in itertools.islice(room, self._room(len(serving), len(queue))):
+                for slot in itertools.islice(room, self._wanted(serving, len(queue))):
                     serving[slot] = asyncio.create_task(self._serve(slot, work, queue, take, say))
                 seen = time.monotonic() if serving else seen
                 if time.monotonic() - seen > _PATIENCE_SECONDS:
@@ -125,9 +125,10 @@ class RayPool:
                 task.cancel()
             await asyncio.gather(*serving.values(), return_exceptions=True)
 
-    def _room(self, serving: int, waiting: int) -> int:
-        """Return how many more lanes there may be."""
-        return waiting if self._most is None else min(waiting, self._most - serving)
+    def _wanted(self, serving: Collection[LaneSlot], waiting: int) -> int:
+        """Return how many more lanes tasks wait for, as far as there may be more."""
+        starting = sum(slot not in self._open for slot in serving)
+        return max(0, waiting - starting if self._most is None else min(waiting - starting, self._most - len(serving)))
 
     def _nodes(self) -> list[dict[str, Any]]:
         return [node for node in self._ray.nodes() if node["Alive"]]

@@ -15,12 +15,13 @@ from typing import Self
 import pytest
 
 ROOT = Path(__file__).parents[3]
-RAY_PYTHON = Path(os.environ.get("TEST_RAY_PYTHON", ROOT / ".venv-pool/bin/python"))
-"""The Python that has Ray: `.ci/run` installs it there."""
+VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
+RAY_SITE = Path(os.environ.get("TEST_RAY_SITE", ROOT / f".venv-pool/lib/{VERSION}/site-packages"))
+"""The folder of packages that has Ray: `.ci/run` installs it there."""
 
 needs_ray = [
     pytest.mark.ray,
-    pytest.mark.skipif(not RAY_PYTHON.exists(), reason=f"no Ray at {RAY_PYTHON}; .ci/run installs it"),
+    pytest.mark.skipif(not (RAY_SITE / "ray").exists(), reason=f"no Ray in {RAY_SITE}; .ci/run installs it"),
 ]
 
 TOKEN = "a token of this cluster, which is long enough"
@@ -37,7 +38,7 @@ class RayCluster:
     """
 
     def __init__(self, folder: Path, token: str = TOKEN) -> None:
-        self._logs, self._token = folder, token
+        self.folder, self._token = folder, token
         self._short = tempfile.mkdtemp(prefix="r", dir="/tmp")  # paths of sockets are short
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -57,26 +58,32 @@ class RayCluster:
     @property
     def environment(self) -> dict[str, str]:
         """The environment of nodes and drivers, with folders of their own."""
-        ray = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._token} if self._token else {"RAY_AUTH_MODE": "disabled"}
+        ray = (
+            {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._token} if self._token else {"RAY_AUTH_MODE": "disabled"}
+        )
         own = {"HOME": self._short, "XDG_RUNTIME_DIR": self._short, "CUDA_VISIBLE_DEVICES": "", "PYTHONSAFEPATH": "1"}
-        own |= {f"KERNEL_LSP_PATHS_{name}": str(self._logs / name.lower()) for name in ("DATA", "CACHE")}
-        return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **ray, **own}
+        own |= {f"KERNEL_LSP_PATHS_{name}": str(self.folder / name.lower()) for name in ("DATA", "CACHE")}
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (*sys.path, str(RAY_SITE)))), **ray, **own}
 
     def add(self, *asked: str) -> int:
         """Start a node and return its number, once it belongs to the cluster."""
         which = asked or ("--address", self.address)
-        log = self._logs / f"node{len(self._nodes)}.log"
+        log = self.folder / f"node{len(self._nodes)}.log"
         options = ["--node-ip-address=127.0.0.1", "--num-cpus=1", "--num-gpus=0", "--object-store-memory=100000000"]
         with log.open("wb") as said:
             node = subprocess.Popen(
-                [RAY_PYTHON, NODE, "start", *which, *options, "--block"],
-                **{"env": self.environment, "stdout": said, "stderr": said, "cwd": self._short},
+                [sys.executable, NODE, "start", *which, *options, "--block"],
+                env=self.environment,
+                stdout=said,
+                stderr=said,
+                cwd=self._short,
                 start_new_session=True,
             )
         self._nodes.append(node)
         until = time.monotonic() + 120
         while b"Ray runtime started" not in log.read_bytes():
-            assert node.poll() is None and time.monotonic() < until, log.read_text()[-3000:]
+            assert node.poll() is None, log.read_text()[-3000:]
+            assert time.monotonic() < until, log.read_text()[-3000:]
             time.sleep(0.1)
         return len(self._nodes) - 1
 
@@ -94,10 +101,14 @@ class RayCluster:
 
     def command(self, *asked: str, **changes: str) -> subprocess.Popen[str]:
         """Start `kernel-lsp`, in the folder of the cluster."""
+        return self.python("-c", START, *asked, **changes)
+
+    def python(self, *asked: str, **changes: str) -> subprocess.Popen[str]:
+        """Start a Python program, in the folder of the cluster."""
         return subprocess.Popen(
-            [RAY_PYTHON, "-c", START, *asked],
+            [sys.executable, *asked],
             env=self.environment | changes | {"COLUMNS": "160"},
-            cwd=self._logs,
+            cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
