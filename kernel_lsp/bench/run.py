@@ -1,6 +1,6 @@
 """Runs a bench: a pool's lanes take problem after problem, and this process keeps what they find.
 
-Each part of a result is in the ledger before the next one begins. Verdicts go to the store with their evidence.
+Each part of a result is in the ledger a moment after it is known. Verdicts go to the store with their evidence.
 """
 
 import time
@@ -10,7 +10,7 @@ from itertools import groupby
 
 from kernel_lsp.bench.attend import JUDGE_PROBLEM, ProblemRequest, ResultPart
 from kernel_lsp.bench.plan import Asked, Job, Plan, outstanding
-from kernel_lsp.bench.records import Ledger, Result
+from kernel_lsp.bench.records import GroupedLines, Ledger, Result
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.pool.protocol import LanePool
 from kernel_lsp.pool.queue import TaskQueue
@@ -70,14 +70,18 @@ async def run_bench(
 
     Raises:
         CannotJudgeError: no lane of the pool can be used any more.
+        ConfigurationError: the ledger cannot be read or written.
     """
     keys = {job.key for job in plan.jobs}
     progress = Progress(plan, {key: result for key, result in ledger.read().items() if key in keys})
-    driver = _Driver(asked, ledger, store, progress, show)
+    driver = _Driver(asked, GroupedLines(ledger), store, progress, show)
     todo = [job for job in plan.jobs if driver.lacks(job)]
     requests = [driver.request(tuple(jobs)) for _, jobs in groupby(todo, key=lambda job: job.problem)]
     queue = TaskQueue(requests, driver.fail, rest=driver.rest, name=lambda request: request.jobs[0].key)
-    await pool.run(JUDGE_PROBLEM, queue, driver.take, driver.say)
+    try:
+        await pool.run(JUDGE_PROBLEM, queue, driver.take, driver.say)
+    finally:
+        driver.lines.flush()
     return progress
 
 
@@ -86,7 +90,7 @@ class _Driver:
     """Keeps what lanes tell; the only writer of ledger and store."""
 
     asked: Asked
-    ledger: Ledger
+    lines: GroupedLines
     store: Store
     progress: Progress
     show: Show
@@ -100,7 +104,7 @@ class _Driver:
         if part.verdict is not None:
             self.store.save_verdict(part.verdict.model_dump(mode="json"))
             self.progress.judged += 1
-        self.ledger.append(part.result)
+        self.lines.append(part.result)
         self.progress.results[part.result.key] = part.result
         self.show(self.progress)
 

@@ -30,15 +30,16 @@ START = "from kernel_lsp.cli.main import main; main()"
 
 
 class RayCluster:
-    """Nodes of one CPU each; the first is the head. All processes end with the block.
+    """Nodes of this machine; the first is the head. All processes end with the block.
 
     Args:
         folder: for what lanes and driver keep.
         token: asked for by its nodes; empty: they ask for none.
+        cpus: of each node, by Ray's account.
     """
 
-    def __init__(self, folder: Path, token: str = TOKEN) -> None:
-        self.folder, self._token = folder, token
+    def __init__(self, folder: Path, token: str = TOKEN, cpus: int = 1) -> None:
+        self.folder, self._token, self._cpus = folder, token, cpus
         self._short = tempfile.mkdtemp(prefix="r", dir="/tmp")  # paths of sockets are short
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -69,7 +70,12 @@ class RayCluster:
         """Start a node and return its number, once it belongs to the cluster."""
         which = asked or ("--address", self.address)
         log = self.folder / f"node{len(self._nodes)}.log"
-        options = ["--node-ip-address=127.0.0.1", "--num-cpus=1", "--num-gpus=0", "--object-store-memory=100000000"]
+        options = [
+            "--node-ip-address=127.0.0.1",
+            f"--num-cpus={self._cpus}",
+            "--num-gpus=0",
+            "--object-store-memory=100000000",
+        ]
         with log.open("wb") as said:
             node = subprocess.Popen(
                 [sys.executable, NODE, "start", *which, *options, "--block"],
