@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class LaneLostError(RunnerError):
-    """A lane ended in the middle of a task: its process, its machine, or the network on the way to it."""
+    """A lane ended in the middle of a task: its process, its machine, or the network between."""
 
 
 def _whole(task: T) -> tuple[T, None]:

@@ -231,7 +231,8 @@ class RayPool:
         if offer.program != program():
             return f"it has another kernel-lsp: {' '.join(offer.program)}, here {' '.join(program())}"
         kind = self._kind or offer
-        if (ours := kind.gpu and kind.gpu.name) != (theirs := offer.gpu and offer.gpu.name):
+        ours, theirs = (one.gpu.name if one.gpu else "no GPU" for one in (kind, offer))
+        if ours != theirs:
             return f"it has {theirs}, the others {ours}"
         names = sorted(kind.versions.keys() | offer.versions.keys())
         other = [name for name in names if kind.versions.get(name) != offer.versions.get(name)]
