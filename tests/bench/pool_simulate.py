@@ -26,19 +26,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.bench.attend import ResultPart
 from kernel_lsp.bench.records import GroupedLines, Ledger, Result, comparison_of
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
-from kernel_lsp.judge.verdict import Record, Verdict
+from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.pool.cluster import connected
-from kernel_lsp.pool.lane import Lane
-from kernel_lsp.pool.protocol import Work
 from kernel_lsp.pool.queue import TaskQueue
 from kernel_lsp.pool.ray import LaneSlot, RayPool
 from kernel_lsp.store.store import Store, open_store
+from tests.bench.pool_work import REST, Nap, Rested
 from tests.bench.record import record
 from tests.unit.pool.ray_cluster import RAY_SITE, RayCluster
 
@@ -48,36 +46,6 @@ VERDICT_BYTES = 27_000
 TASK_SECONDS = 4.5
 OPENED_AT_ONCE = 8
 _GROUP = 4  # tasks in one request, as candidates for one problem
-
-
-class Nap(Record):
-    """A request: the keys of its tasks, how long each sleeps in seconds, and the answer to give."""
-
-    keys: tuple[str, ...]
-    seconds: tuple[float, ...]
-    verdict: Path
-
-
-class Rested(Record):
-    """An answer: a part as a bench has it, and when the lane began and ended, in seconds of the monotonic clock."""
-
-    part: ResultPart
-    lane: str
-    began: float
-    ended: float
-
-
-async def rest(lane: Lane, request: Nap, tell: Callable[[Rested], None], _ahead: Nap | None) -> None:
-    """Sleep, and answer with a verdict."""
-    verdict = Verdict.model_validate_json(request.verdict.read_text())
-    for key, seconds in zip(request.keys, request.seconds, strict=True):
-        began = time.monotonic()
-        await asyncio.sleep(seconds)
-        part = ResultPart(result=result_of(key, verdict), verdict=verdict.model_copy(update={"id": key}))
-        tell(Rested(part=part, lane=lane.where.lane, began=began, ended=time.monotonic()))
-
-
-REST = Work(f"{__spec__.name}:REST", Nap, Rested, rest, lambda _: ())
 
 
 class ManyLanes(RayPool):
@@ -160,9 +128,8 @@ class Keeper:
 
     def keep(self, answer: Rested) -> None:
         """Store and note an answer."""
-        assert answer.part.verdict is not None
-        self._store.save_verdict(answer.part.verdict.model_dump(mode="json"))
-        self._lines.append(answer.part.result)
+        self._store.save_verdict(answer.verdict.model_dump(mode="json"))
+        self._lines.append(result_of(answer.verdict.id, answer.verdict))
         self.count(answer)
 
     def flush(self) -> None:
@@ -186,8 +153,7 @@ def a_second(step: Callable[[int], object], count: int) -> float:
 def parts_alone(folder: Path, verdict: Verdict) -> dict[str, float]:
     """Return the rates of the driver's parts, each alone."""
     ledger = Ledger(folder / "alone.jsonl")
-    part = ResultPart(result=result_of("key", verdict), verdict=verdict)
-    answer = Rested(part=part, lane="simulated/0", began=0.0, ended=1.0).model_dump_json()
+    answer = Rested(verdict=verdict, lane="simulated/0", began=0.0, ended=1.0).model_dump_json()
     lines = [result_of(f"line{n}", verdict) for n in range(1000)]
     with open_store(folder / "alone") as store:
         documents = [verdict.model_copy(update={"id": f"{n:020}"}).model_dump(mode="json") for n in range(500)]
