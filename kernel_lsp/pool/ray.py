@@ -67,7 +67,8 @@ class RayPool:
         self._on_gpus = False
         self._open: dict[LaneSlot, OpenLane] = {}
         self._failures: Counter[LaneSlot] = Counter()
-        self._refused: dict[LaneSlot, str] = {}
+        self._reasons: dict[LaneSlot, str] = {}
+        self._refused: set[LaneSlot] = set()
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -157,7 +158,7 @@ class RayPool:
             await self._opened(slot)
         while slot in self._open and (task := await queue.next()) is not None:
             await queue.attempt(task, self._attend(slot, work, task, queue.ahead, take, say))
-        say(slot.name, "done" if slot in self._open else self._refused.get(slot, "lost"))
+        say(slot.name, "done" if slot in self._open else self._reasons.get(slot, "lost"))
 
     async def _attend(
         self,
@@ -210,7 +211,8 @@ class RayPool:
             reason = self._objection(offer)
         except (self._ray.exceptions.RayError, TimeoutError) as error:
             self._failures[slot] += 1
-            offer, reason = None, f"it does not start: {type(error).__name__}"
+            said = f"{type(error).__name__} {error}".strip().partition("\n")[0]
+            offer, reason = None, f"it does not start; is this program there, and does its Ray ask for a token? {said}"
         except BaseException:
             self._ray.kill(actor)
             raise
@@ -219,15 +221,14 @@ class RayPool:
             self._kind = self._kind or offer
             return
         self._ray.kill(actor)
+        self._reasons[slot] = reason
         if offer is not None or self._failures[slot] >= _FAILURES:
-            self._refused[slot] = reason
+            self._refused.add(slot)
 
     def _objection(self, offer: LaneOffer) -> str:
         """Return why a lane cannot be used; empty if it can."""
         if offer.trouble:
             return offer.trouble
-        if not offer.guarded:
-            return "its Ray asks for no token"
         if offer.program != program():
             return f"it has another kernel-lsp: {' '.join(offer.program)}, here {' '.join(program())}"
         kind = self._kind or offer
@@ -245,7 +246,7 @@ class RayPool:
             self._ray.kill(lane.actor)
 
     def _nobody(self) -> CannotJudgeError:
-        refused = "; ".join(f"{slot.name}: {reason}" for slot, reason in self._refused.items())
-        failed = "; ".join(f"{slot.name} does not start" for slot in self._failures if slot not in self._refused)
-        cure = "; ".join(filter(None, (refused, failed))) or "No machine of the cluster has a GPU or a CPU for it."
-        return CannotJudgeError("No lane of the pool can be used.", cure=cure)
+        reasons = "; ".join(f"{slot.name}: {reason}" for slot, reason in self._reasons.items())
+        return CannotJudgeError(
+            "No lane of the pool can be used.", cure=reasons or "No machine of the cluster has a GPU or a CPU for it."
+        )

@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib
-import os
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
@@ -32,7 +31,6 @@ class LaneOffer(msgspec.Struct, frozen=True):
         gpu: its GPU; None for the emulator.
         program: this program's release and the hash of its judge.
         versions: of compilers and libraries.
-        guarded: whether its Ray asks for a token.
         trouble: why it cannot be used; empty if it can.
     """
 
@@ -40,7 +38,6 @@ class LaneOffer(msgspec.Struct, frozen=True):
     gpu: Gpu | None
     program: tuple[str, str]
     versions: dict[str, str]
-    guarded: bool
     trouble: str
 
 
@@ -92,8 +89,7 @@ class RemoteLane:
                 trouble = "Ray gave it a GPU, of which the driver's library knows nothing"
         except KernelLspError as error:
             trouble = str(error)
-        guarded = os.environ.get("RAY_AUTH_MODE") == "token"
-        offer = LaneOffer(socket.gethostname(), self._gpu, program(), versions(), guarded, trouble)
+        offer = LaneOffer(socket.gethostname(), self._gpu, program(), versions(), trouble)
         return msgspec.json.encode(offer)
 
     async def attend(self, name: str, request: str, ahead: str | None, files: bytes) -> AsyncGenerator[bytes]:

@@ -18,7 +18,7 @@ from kernel_lsp.pool.ray import RayPool
 from kernel_lsp.pool.remote import LaneOffer, program
 
 H200 = Gpu(0, "NVIDIA H200", "GPU-1", "sm_90", "580.1", 140 << 30)
-OFFER = LaneOffer("here", H200, program(), {"torch": "2.13", "driver": "580.1"}, guarded=True, trouble="")
+OFFER = LaneOffer("here", H200, program(), {"torch": "2.13", "driver": "580.1"}, trouble="")
 
 
 def settings_of(address: str):
@@ -59,7 +59,6 @@ def test_ray_that_is_not_installed_is_said(monkeypatch):
     [
         ({}, ""),
         ({"host": "elsewhere", "gpu": replace(H200, index=3, uuid="GPU-2")}, ""),
-        ({"guarded": False}, "asks for no token"),
         ({"trouble": "no GPU"}, "no GPU"),
         ({"program": ("9.9", "abc")}, "another kernel-lsp: 9.9 abc"),
         ({"gpu": replace(H200, name="NVIDIA L40S")}, "it has NVIDIA L40S, the others NVIDIA H200"),

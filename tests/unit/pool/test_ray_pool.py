@@ -65,6 +65,16 @@ def test_nobody_joins_without_the_token_and_nothing_listens_elsewhere(cluster):
     assert {address for pid in cluster.pids() for address in listening(pid)} == {"127.0.0.1"}
 
 
+def test_a_cluster_that_asks_for_no_token_is_refused(tmp_path):
+    with RayCluster(tmp_path, token="") as open_to_all:
+        write_candidates(tmp_path / "candidates")
+        run = bench(open_to_all, f"ray://{open_to_all.address}", RAY_AUTH_TOKEN="a token that nobody asks for")
+        said, complaints = run.communicate(timeout=300)
+    assert (run.returncode, said) == (3, ""), complaints
+    assert "does its Ray ask for a token?" in complaints
+    assert not lines(open_to_all)
+
+
 def test_a_late_machine_joins_and_a_task_that_kills_its_lanes_is_given_up_alone(cluster):
     (cluster.folder / "errands").mkdir()
     (cluster.folder / "msgspec.py").write_text("raise SystemExit('the driver looked where it was called')")
