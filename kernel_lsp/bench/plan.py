@@ -1,12 +1,11 @@
 """Plans a bench: every candidate with its problem, and the parts that the ledger still lacks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp.bench.records import Result, Search, key_of
 from kernel_lsp.bench.suite import Problem, Sample
-from kernel_lsp.compiler.toolchain import versions
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.source.candidate import Candidate, SourceFile
@@ -65,7 +64,13 @@ class Plan:
     searches: tuple[Search, ...] = ()
 
 
-def make_plan(problems: Sequence[Problem], samples: Sequence[Sample], settings: Settings, gpus: Sequence[Gpu]) -> Plan:
+def make_plan(
+    problems: Sequence[Problem],
+    samples: Sequence[Sample],
+    settings: Settings,
+    gpus: Sequence[Gpu],
+    there: Mapping[str, str],
+) -> Plan:
     """Return the plan for these candidates.
 
     Args:
@@ -73,13 +78,14 @@ def make_plan(problems: Sequence[Problem], samples: Sequence[Sample], settings: 
         samples: the candidates.
         settings: those in force.
         gpus: what they will be judged on; of one kind, as results of different kinds cannot be compared.
+        there: versions of the compilers and libraries that will be used.
 
     Raises:
         SourceError: a file cannot be read.
     """
     known = {(problem.level, problem.number): problem for problem in problems}
     texts = {problem.path: read_source(problem.path).text for problem in problems}
-    conditions = conditions_of(settings, gpus)
+    conditions = conditions_of(settings, gpus, there)
     jobs: list[Job] = []
     strangers: list[Path] = []
     for sample in samples:
@@ -93,17 +99,18 @@ def make_plan(problems: Sequence[Problem], samples: Sequence[Sample], settings: 
 
 
 def conditions_of(
-    settings: Settings, gpus: Sequence[Gpu], *others: str
-) -> tuple[dict[str, object], str, dict[str, str]]:
+    settings: Settings, gpus: Sequence[Gpu], there: Mapping[str, str], *others: str
+) -> tuple[dict[str, object], str, Mapping[str, str]]:
     """Return the arguments of `key_of` for the conditions of a result: settings, place, versions.
 
     Args:
         settings: the settings, of which the judge's and the build's count.
         gpus: of one kind; none is the emulator.
+        there: versions of the compilers and libraries in use.
         others: further groups of settings that count.
     """
     counted = {name: getattr(settings, name).model_dump(mode="json") for name in ("judge", "build", *others)}
-    return counted, gpus[0].name if gpus else "emulator", versions()
+    return counted, gpus[0].name if gpus else "emulator", there
 
 
 def outstanding(result: Result, asked: Asked) -> Asked:

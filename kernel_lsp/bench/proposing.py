@@ -7,15 +7,15 @@ of the search: a lucky timing of the search is not in its result.
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernel_lsp.bench.lanes import Lane, run_lanes
 from kernel_lsp.bench.plan import conditions_of
 from kernel_lsp.bench.records import Ledger, Search, comparison_of, key_of
 from kernel_lsp.bench.suite import Problem, Sample, sample_name
+from kernel_lsp.compiler.toolchain import versions
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import ConfigurationError, KernelLspError
@@ -24,6 +24,9 @@ from kernel_lsp.judge.verdict import Stage
 from kernel_lsp.model.endpoint import find_endpoint
 from kernel_lsp.model.errors import ModelError
 from kernel_lsp.model.profile import find_profile
+from kernel_lsp.pool.lane import Lane
+from kernel_lsp.pool.local import run_lanes
+from kernel_lsp.pool.queue import TaskQueue
 from kernel_lsp.refine.outcome import Refinement, Tried
 from kernel_lsp.refine.run import refine_target, require_answer, require_gpu, require_way
 from kernel_lsp.source.files import read_source
@@ -102,7 +105,7 @@ def plan_searches(
     for source in sources:
         require_way(source, settings)
     endpoint = find_endpoint(settings)
-    rules, place, there = conditions_of(settings, gpus, "refine")
+    rules, place, there = conditions_of(settings, gpus, versions(), "refine")
     rules |= {
         "model": endpoint.model,
         "profile": find_profile(endpoint.profile).model_dump(mode="json"),
@@ -146,8 +149,8 @@ async def search_problems(
         _require_room(task, searching.found.get(task.key))
     for task in tasks:
         _write(task, searching.found.get(task.key))
-    queue = deque(task for task in tasks if task.key not in searching.found)
-    if not queue:
+    todo = [task for task in tasks if task.key not in searching.found]
+    if not todo:
         return searching
     await require_answer(settings)
 
@@ -165,7 +168,7 @@ async def search_problems(
     def fail(task: Task, error: KernelLspError) -> None:
         searching.troubles[task.label] = str(error)
 
-    await run_lanes(queue, gpus, settings, attend, fail, say)
+    await run_lanes(TaskQueue(todo, fail), gpus, settings, attend, say)
     return searching
 
 

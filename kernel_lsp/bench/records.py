@@ -1,5 +1,6 @@
 """The record of one judged candidate of a bench, and the ledger of such records."""
 
+import asyncio
 import hashlib
 import json
 import os
@@ -12,7 +13,10 @@ from pydantic import ValidationError
 from kernel_lsp import __version__
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.stages.correct import WEAK
-from kernel_lsp.judge.verdict import CheckStatus, Outcome, Record, Stage, Verdict
+from kernel_lsp.judge.verdict import CheckStatus, Outcome, Record, Stage, Verdict, Where
+
+GROUP_SECONDS = 0.05
+"""A call that is killed loses the results of this time, which the next call repeats."""
 
 
 class Comparison(Record):
@@ -91,6 +95,7 @@ class Result(Record):
         gpu: the GPU it ran on; None for the emulator.
         published: the verdict by KernelBench's own method, if requested.
         published_trouble: why that verdict is missing although it was requested.
+        where: the lane that judged; None in lines of an earlier version.
     """
 
     key: str
@@ -110,6 +115,7 @@ class Result(Record):
     gpu: str | None
     published: Published | None
     published_trouble: str
+    where: Where | None = None
 
 
 class Search(Record):
@@ -186,7 +192,7 @@ def cheat_of(verdict: Verdict) -> str | None:
 class Ledger:
     """A file with one line per finished candidate or search; killing a process does not damage it.
 
-    A line is appended in one write and flushed to disk. Readers skip an incomplete line.
+    Lines are appended in one write and flushed to disk. Readers skip an incomplete line.
     """
 
     def __init__(self, path: Path) -> None:
@@ -208,8 +214,8 @@ class Ledger:
         """
         return self._read(Search)
 
-    def append(self, line: Result | Search) -> None:
-        """Add a result or a search.
+    def append(self, *lines: Result | Search) -> None:
+        """Add results or searches.
 
         Raises:
             ConfigurationError: it cannot be written.
@@ -218,7 +224,8 @@ class Ledger:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a+b") as file:
                 torn = file.tell() and self._last_byte() != b"\n"
-                file.write((b"\n" if torn else b"") + line.model_dump_json().encode() + b"\n")
+                text = "".join(f"{line.model_dump_json()}\n" for line in lines)
+                file.write((b"\n" if torn else b"") + text.encode())
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -245,3 +252,42 @@ class Ledger:
         with self.path.open("rb") as file:
             file.seek(-1, os.SEEK_END)
             return file.read(1)
+
+
+class GroupedLines:
+    """Appends the lines of `GROUP_SECONDS` together: many lanes need more lines a second than a disk has flushes."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._waiting: list[Result] = []
+        self._error: ConfigurationError | None = None
+
+    def append(self, line: Result) -> None:
+        """Add a line soon.
+
+        Raises:
+            ConfigurationError: an earlier one could not be written.
+        """
+        if self._error is not None:
+            raise self._error
+        if not self._waiting:
+            asyncio.get_running_loop().call_later(GROUP_SECONDS, self._written)
+        self._waiting.append(line)
+
+    def flush(self) -> None:
+        """Add all lines that wait.
+
+        Raises:
+            ConfigurationError: one could not be written.
+        """
+        self._written()
+        if self._error is not None:
+            raise self._error
+
+    def _written(self) -> None:
+        lines, self._waiting = self._waiting, []
+        try:
+            if lines:
+                self._ledger.append(*lines)
+        except ConfigurationError as error:
+            self._error = error

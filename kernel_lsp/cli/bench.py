@@ -20,8 +20,8 @@ from kernel_lsp.bench.totals import add_up
 from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE
 from kernel_lsp.cli.options import Gpu
-from kernel_lsp.device.choice import choose_gpus
 from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.pool.choice import opened_pool
 from kernel_lsp.report.bench import bench_json, bench_view, searching_view, totals_view
 from kernel_lsp.report.page.bench import bench_page
 
@@ -58,6 +58,10 @@ def kernelbench(
     problems: Annotated[str | None, typer.Option(metavar="NUMBERS", help="Such as 1,19,30-40; by default all.")] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs to judge on, one runner each; by default one.")] = None,
     gpu: Gpu = None,
+    pool: Annotated[
+        str | None,
+        typer.Option(metavar="local|ray|ray://HOST:PORT", help="Where to judge; by default on this machine."),
+    ] = None,
     compat: Annotated[
         bool, typer.Option("--compat", help="Also say what KernelBench's own method says of each candidate.")
     ] = False,
@@ -79,25 +83,29 @@ def kernelbench(
         raise ConfigurationError("Candidates are either there or searched for.", cure=cure)
     if propose is None and (write, budget, strategy) != (None, None, None):
         raise ConfigurationError("--write, --budget and --strategy are for --propose.", cure="Leave them out.")
-    settings = settings_for(root, gpu=gpu, refine__write=write, refine__budget=budget, refine__strategy=strategy)
+    settings = settings_for(
+        root, gpu=gpu, refine__write=write, refine__budget=budget, refine__strategy=strategy, pool__address=pool
+    )
     root = root or settings.kernelbench.root
     if root is None:
         raise ConfigurationError("KernelBench's problems are not known.", cure="Name their folder with --root.")
-    used = choose_gpus(settings.gpu, gpus)
+    if propose and settings.pool.address != "local":
+        cure = "Search with --pool local; what is found can be judged on a pool with --candidates."
+        raise ConfigurationError("A search runs on this machine's GPUs.", cure=cure)
     chosen = find_problems(root, level, parse_numbers(problems) if problems else None)
     book = Ledger(ledger or settings.paths.data / "kernelbench.jsonl")
     samples = find_samples(candidates) if candidates else ()
-    tasks = plan_searches(chosen, propose, settings, used) if propose else ()
-    with opened_store(settings) as store:
+    with opened_pool(settings, gpus) as lanes, opened_store(settings) as store:
         troubles: dict[str, str] = {}
         searches: tuple[Search, ...] = ()
         if propose:
+            tasks = plan_searches(chosen, propose, settings, lanes.gpus)
             with _live(searching_view) as show:
-                searching = asyncio.run(search_problems(tasks, settings, book, store, used, show))
+                searching = asyncio.run(search_problems(tasks, settings, book, store, lanes.gpus, show))
             samples, searches, troubles = searching.samples, tuple(searching.in_order), searching.troubles
-        plan = replace(make_plan(chosen, samples, settings, used), searches=searches)
+        plan = replace(make_plan(chosen, samples, settings, lanes.gpus, lanes.versions), searches=searches)
         with _live(bench_view) as show:
-            progress = asyncio.run(run_bench(plan, Asked(compiled, compat), settings, book, store, used, show))
+            progress = asyncio.run(run_bench(plan, Asked(compiled, compat), book, store, lanes, show))
         progress.troubles |= troubles
         say_notices(store)
     unanswered = len(chosen) - len(progress.in_order) if propose else 0

@@ -45,6 +45,7 @@ Folder = Annotated[Path, BeforeValidator(_anchor)]
 Arch = Annotated[str, AfterValidator(_known)]
 Proposer = Annotated[str, Field(pattern=r"^(rewriter|tuner|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$")]
 Variables = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]+\*?$")]  # never all of them: some are secrets
+PoolAddress = Annotated[str, Field(pattern=r"^(local|ray|ray://[^\s/:]+:\d{1,5}|ray://\[[0-9a-fA-F:]+\]:\d{1,5})$")]
 Names = BeforeValidator(_names)  # a text is split at commas: sm_80,sm_90
 Words = BeforeValidator(_words)  # a text is split as a shell would: -DTILE=64 --use_fast_math
 
@@ -197,6 +198,13 @@ class KernelBenchSettings(_Section):
     """Folder with level1/ and so on; `level_1_problem_19_sample_0_kernel.py` then finds its problem there."""
 
 
+class PoolSettings(_Section):
+    """The GPUs that many tasks are spread over."""
+
+    address: PoolAddress = "local"
+    """Where `bench` judges: local, ray (all GPUs here, or `RAY_ADDRESS`), or ray://HOST:PORT, a cluster of Ray's."""
+
+
 class PathSettings(_Section):
     """Where things are kept."""
 
@@ -223,4 +231,5 @@ class Settings(_Section):
     runner: RunnerSettings = RunnerSettings()
     editor: EditorSettings = EditorSettings()
     kernelbench: KernelBenchSettings = KernelBenchSettings()
+    pool: PoolSettings = PoolSettings()
     paths: PathSettings = Field(default_factory=PathSettings)

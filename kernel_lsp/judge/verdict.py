@@ -308,6 +308,22 @@ class ExtensionRecord(Record):
     arch: str = ""
 
 
+class Where(Record):
+    """The lane of a pool in which a verdict was made.
+
+    Attributes:
+        host: name of the machine.
+        lane: name of the lane.
+        gpu: UUID of its GPU; None for the emulator.
+        pid: process that judged.
+    """
+
+    host: str
+    lane: str
+    gpu: str | None
+    pid: int
+
+
 class Evidence(Record):
     """Everything a verdict rests on.
 
@@ -315,7 +331,8 @@ class Evidence(Record):
     where the verdict is FASTER; `sustained` is there where power limits the kernel. `protections` are what confined the
     candidate's process (`runner.sandbox`); empty if it was never started. `traces` show what it ran on the GPU, `xids`
     which faults the driver reported meanwhile, by NVIDIA's numbers. `build_way` is `fast` or `full` where the candidate
-    has `extensions`, else that of its build; `build_arch` is what it was compiled for, empty where nothing was.
+    has `extensions`, else that of its build; `build_arch` is what it was compiled for, empty where nothing was. `where`
+    names the lane, where one of a pool judged.
     """
 
     created: str
@@ -347,6 +364,7 @@ class Evidence(Record):
     baseline_opcodes: dict[str, int] = {}
     candidate_opcodes: dict[str, int] = {}
     extensions: tuple[ExtensionRecord, ...] = ()
+    where: Where | None = None
 
 
 class Verdict(Record):
@@ -372,3 +390,7 @@ class Verdict(Record):
     interval: tuple[float, float] | None
     seconds: dict[str, float]
     evidence: Evidence
+
+    def made_in(self, where: Where) -> "Verdict":
+        """Return the verdict with the lane in which it was made as part of its evidence."""
+        return self.model_copy(update={"evidence": self.evidence.model_copy(update={"where": where})})

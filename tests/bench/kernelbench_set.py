@@ -23,18 +23,21 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from kernel_lsp.bench.lanes import Lane, run_lanes
 from kernel_lsp.bench.plan import Asked, Job, Plan, make_plan
 from kernel_lsp.bench.published import TRIALS, ask_published
 from kernel_lsp.bench.records import Ledger, Result
 from kernel_lsp.bench.run import run_bench
 from kernel_lsp.bench.suite import Problem, find_problems, find_samples, sample_name
 from kernel_lsp.bench.totals import add_up
+from kernel_lsp.compiler.toolchain import versions
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu, find_gpus
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.judge.target import make_target
+from kernel_lsp.pool.lane import Lane
+from kernel_lsp.pool.local import LocalPool, run_lanes
+from kernel_lsp.pool.queue import TaskQueue
 from kernel_lsp.store.store import open_store
 from kernel_lsp.workload import problem as workload
 from tests.bench.kernelbench_harness import SET, ask_harness
@@ -85,7 +88,7 @@ async def judge_ours(
     begun, store = time.monotonic(), open_store(settings.paths.data)
     try:
         async with ending(until):
-            await run_bench(plan, Asked(compiled=False), settings, ledger, store, gpus)
+            await run_bench(plan, Asked(compiled=False), ledger, store, LocalPool(tuple(gpus), settings))
     except TimeoutError:
         print("ours: the time is over", flush=True)
     finally:
@@ -127,7 +130,7 @@ class SecondOpinions:
 
     async def _attend_to(self, asked: deque[tuple[Job, str]] | None, gpus: Sequence[Gpu]) -> None:
         if asked:
-            await run_lanes(asked, gpus, self._settings, self._attend, self._fail, lambda *_: None)
+            await run_lanes(TaskQueue(asked, self._fail), gpus, self._settings, self._attend, lambda *_: None)
 
     async def _attend(self, lane: Lane, asked: tuple[Job, str]) -> None:
         job, who = asked
@@ -238,7 +241,7 @@ async def study(asked: argparse.Namespace, scratch: Path) -> Row:
     settings, _ = load_settings(
         asked.root, overrides={"paths.cache": scratch / "cache", "paths.data": scratch / "data"}
     )
-    plan = make_plan(find_problems(asked.root), find_samples(SET / "candidates"), settings, gpus)
+    plan = make_plan(find_problems(asked.root), find_samples(SET / "candidates"), settings, gpus, versions())
     kept = raw_path(f"{NAME}_ledger")
     kept.parent.mkdir(parents=True, exist_ok=True)
     if not asked.resume:

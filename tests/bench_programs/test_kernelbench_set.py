@@ -81,9 +81,9 @@ def opinions(rows, tmp_path, monkeypatch, answers, until=math.inf):
     monkeypatch.setattr(made, "_by_harness", answer(HARNESS))
     monkeypatch.setattr(made, "_by_compat", answer(COMPAT))
 
-    async def run_lanes(queue, _gpus, _settings, attend, _fail, _say):
-        while queue:
-            await attend(Mock(gpu=None), queue.popleft())
+    async def run_lanes(queue, _gpus, _settings, attend, _say):
+        while (asked := await queue.next()) is not None:
+            await queue.attempt(asked, attend(Mock(gpu=None), asked))
 
     monkeypatch.setattr(kernelbench_set, "run_lanes", run_lanes)
     monkeypatch.setattr(kernelbench_set, "size_of", lambda problem: -problem)

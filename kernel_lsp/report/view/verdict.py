@@ -132,7 +132,7 @@ def _asked(prompt: str | None) -> str | None:
 
 
 def _circumstances(verdict: Verdict) -> ReportSection:
-    evidence, device = verdict.evidence, verdict.evidence.device
+    evidence, device, where = verdict.evidence, verdict.evidence.device, verdict.evidence.where
     spent = {stage: s for stage, s in verdict.seconds.items() if stage != "total" and s > _MILLISECOND}
     total = verdict.seconds.get("total")
     measured = _measured(device) if device else []
@@ -141,6 +141,7 @@ def _circumstances(verdict: Verdict) -> ReportSection:
     target = f" for {evidence.build_arch}" if evidence.build_arch else ""
     facts = {
         "GPU": [device.name, device.arch, f"driver {device.driver}", device.uuid] if device else [],
+        "lane": [where.lane, f"process {where.pid} on {where.host}"] if where else [],
         "judged": [evidence.created.replace("T", " ").replace("+00:00", " UTC").replace("Z", " UTC")],
         "measured": measured,
         "built": [extension_text(extension) for extension in evidence.extensions] or [f"{evidence.build_way}{target}"],

@@ -1,10 +1,11 @@
 """The rows that the terminal and the page both show."""
 
-from kernel_lsp.judge.verdict import KernelResources
+from kernel_lsp.judge.verdict import KernelResources, Where
 from kernel_lsp.report.view.kernels import instructions_section, kernel_rows, opcode_rows
-from kernel_lsp.report.view.parts import More, Paragraph, Table
+from kernel_lsp.report.view.parts import FactList, More, Paragraph, Table
+from kernel_lsp.report.view.verdict import verdict_view
 from kernel_lsp.report.view.words import change_text
-from tests.unit.report.sample_verdicts import evidence
+from tests.unit.report.sample_verdicts import evidence, faster
 
 
 def kernel(name, registers, occupancy=0.5):
@@ -55,3 +56,10 @@ def test_each_kernel_is_named_with_its_instructions():
     assert isinstance(table, Table)
     assert table.rows[0] == ("all", "4", "3", "-1")
     assert table.caption.startswith("Scale on sm_90: ")
+
+
+def test_the_lane_of_a_pool_is_named():
+    where = Where(host="node7", lane="node7/5def6c/0", gpu="GPU-1", pid=41)
+    sections = {section.name: section for section in verdict_view(faster().made_in(where), "0123").sections}
+    [facts] = [part for part in sections["circumstances"].parts if isinstance(part, FactList)]
+    assert dict(facts.rows)["lane"] == ("node7/5def6c/0", "process 41 on node7")

@@ -1,12 +1,11 @@
-"""Lanes of a bench: what breaks their workers is tried once more, and ends nothing."""
-
-from collections import deque
+"""Lanes of this machine: what breaks their workers is tried once more, and ends nothing."""
 
 import pytest
 
-from kernel_lsp.bench.lanes import run_lanes
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.errors import RunnerError, SourceError
+from kernel_lsp.pool.local import run_lanes
+from kernel_lsp.pool.queue import TaskQueue
 
 
 @pytest.mark.asyncio
@@ -21,11 +20,8 @@ async def test_what_breaks_a_pool_is_tried_again_with_another_and_then_given_up(
         if item == "unreadable":
             raise SourceError("There is no such file.")
 
-    queue = deque(("unreadable", "fatal", "whole"))
-    settings = load_settings()[0]
-    await run_lanes(
-        queue, (), settings, attend, lambda item, error: failed.append((item, str(error))), lambda *w: said.append(w)
-    )
+    queue = TaskQueue(("unreadable", "fatal", "whole"), lambda item, error: failed.append((item, str(error))))
+    await run_lanes(queue, (), load_settings()[0], attend, lambda *words: said.append(words))
     assert [item for item, _ in seen] == ["unreadable", "fatal", "fatal", "whole"]
     assert failed == [("unreadable", "There is no such file."), ("fatal", "the worker is gone")]
     pools = [pool for _, pool in seen]
@@ -42,8 +38,7 @@ async def test_an_error_that_nobody_foresaw_ends_nothing():
         if item == "strange":
             raise KeyError("0/c029d183@0")
 
-    queue = deque(("strange", "whole"))
-    settings = load_settings()[0]
-    await run_lanes(queue, (), settings, attend, lambda item, error: failed.append((item, str(error))), lambda *_: None)
+    queue = TaskQueue(("strange", "whole"), lambda item, error: failed.append((item, str(error))))
+    await run_lanes(queue, (), load_settings()[0], attend, lambda *_: None)
     assert failed == [("strange", "this program broke on it: KeyError: '0/c029d183@0'")]
-    assert not queue
+    assert queue.finished

@@ -1,0 +1,187 @@
+"""Judges the candidates for one problem in a lane, and tells each part of a result as soon as it is known.
+
+One session serves all candidates and measures the eagerly run model once; a second one compares with `torch.compile` of
+the model, for right candidates; then come KernelBench's own verdicts. While a problem is judged, the candidates for the
+next one are built. This module knows neither ledger nor store: a lane may be on another machine.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernel_lsp.bench.plan import Asked, Job, outstanding
+from kernel_lsp.bench.published import ask_published
+from kernel_lsp.bench.records import Result, cheat_of, comparison_of
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.judge.session import open_session
+from kernel_lsp.judge.target import Target, make_target
+from kernel_lsp.judge.verdict import Record, Verdict
+from kernel_lsp.pool.lane import Lane
+from kernel_lsp.pool.protocol import Work
+from kernel_lsp.runner.shield import start
+from kernel_lsp.source.candidate import SourceFile
+
+_COMPILED = """
+
+import torch as _torch
+import torch._inductor.config as _inductor
+
+_inductor.compile_threads = 1
+Model.forward = _torch.compile(Model.forward)
+"""
+
+
+class ProblemRequest(Record):
+    """The candidates for one problem.
+
+    Attributes:
+        jobs: at least one.
+        known: finished parts of their results.
+        asked: comparisons requested beside the verdict.
+    """
+
+    jobs: tuple[Job, ...]
+    known: tuple[Result, ...]
+    asked: Asked
+
+
+class ResultPart(Record):
+    """A result, perhaps incomplete, that takes the place of an earlier one; `verdict` is there with the first."""
+
+    result: Result
+    verdict: Verdict | None = None
+
+
+async def judge_problem(
+    lane: Lane, request: ProblemRequest, tell: Callable[[ResultPart], None], ahead: ProblemRequest | None
+) -> None:
+    """Do all requested work on one problem's candidates; see `Work.attend`."""
+    await _Attendance(lane, request.asked, tell, {result.key: result for result in request.known}).attend(
+        request.jobs, ahead
+    )
+
+
+def problem_files(request: ProblemRequest) -> Iterable[Path]:
+    """Return the files of a problem and its candidates."""
+    return {file for job in request.jobs for file in (job.problem.path, job.sample.path)}
+
+
+JUDGE_PROBLEM = Work(f"{__name__}:JUDGE_PROBLEM", ProblemRequest, ResultPart, judge_problem, problem_files)
+
+
+def compiled_target(target: Target) -> Target:
+    """Return the target with `torch.compile` of the problem's model as its baseline, and the same reference.
+
+    The model compiles with inductor and its default mode, as KernelBench's second baseline does, in the process that
+    runs it.
+    """
+    return replace(target, source=SourceFile(target.source.path, target.source.text + _COMPILED))
+
+
+@dataclass(frozen=True, slots=True)
+class _Attendance:
+    """The work of a lane on one request; `results` are those known so far, by key."""
+
+    lane: Lane
+    asked: Asked
+    tell: Callable[[ResultPart], None]
+    results: dict[str, Result]
+
+    async def attend(self, jobs: Sequence[Job], ahead: ProblemRequest | None) -> None:
+        self._say(jobs[0], "building")
+        path = jobs[0].problem.path
+        self.lane.pool.allow(read={file.parent for file in (path, *(job.sample.path for job in jobs))})
+        target = make_target(path)
+        new = [job for job in jobs if job.key not in self.results]
+        if new:
+            await self._judge(target, new, ahead)
+        if waiting := self._waiting(jobs, "compiled"):
+            await self._compare(compiled_target(target), waiting)
+        for job in self._waiting(jobs, "published"):
+            await self._publish(target, job)
+        for job in jobs:
+            self.lane.builders.forget(job.candidate)
+
+    def _say(self, job: Job, what: str) -> None:
+        self.lane.say(f"level {job.problem.level} {job.problem.name}: {what}")
+
+    def _waiting(self, jobs: Sequence[Job], part: str) -> list[Job]:
+        """Return the jobs with a verdict that lack this part."""
+        judged = [job for job in jobs if job.key in self.results]
+        return [job for job in judged if getattr(outstanding(self.results[job.key], self.asked), part)]
+
+    def _note(self, result: Result, verdict: Verdict | None = None) -> None:
+        self.results[result.key] = result
+        self.tell(ResultPart(result=result, verdict=verdict))
+
+    async def _judge(self, target: Target, jobs: Sequence[Job], ahead: ProblemRequest | None) -> None:
+        self._build_ahead(target, jobs)
+        async with open_session(target, self.lane.settings, self.lane.pool, self.lane.builders) as session:
+            if following := _unjudged(ahead):
+                with contextlib.suppress(KernelLspError):  # it is reported when that problem is reached
+                    self._build_ahead(make_target(following[0].problem.path), following)
+            for job in jobs:
+                self._say(job, f"judging sample {job.sample.index}")
+                verdict = (await session.judge(job.candidate)).made_in(self.lane.where)
+                self._note(_result(job, verdict, self.lane), verdict)
+
+    def _build_ahead(self, target: Target, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            start(self.lane.builders.build(target.workload, job.candidate))  # the session will request the same build
+
+    async def _compare(self, target: Target, jobs: Sequence[Job]) -> None:
+        """Time right candidates against a compiled model; a model that cannot be compiled is no error.
+
+        Correctness was already judged beside the eagerly run model, so plain inputs suffice.
+        """
+        settings = self.lane.settings
+        plain = settings.model_copy(update={"judge": settings.judge.model_copy(update={"families": ["normal"]})})
+        self._say(jobs[0], "measuring torch.compile")
+        try:
+            async with open_session(target, plain, self.lane.pool, self.lane.builders) as session:
+                for job in jobs:
+                    self._say(job, f"sample {job.sample.index} against torch.compile")
+                    verdict = await session.judge(job.candidate, known=True)
+                    self._add(job, {"compiled": comparison_of(verdict)})
+        except KernelLspError as error:
+            for job in self._waiting(jobs, "compiled"):
+                self._add(job, {"compiled_trouble": str(error)})
+
+    async def _publish(self, target: Target, job: Job) -> None:
+        lane = self.lane
+        self._say(job, f"sample {job.sample.index} by KernelBench's method")
+        built = await lane.builders.build(target.workload, job.candidate)
+        said, trouble = await ask_published(lane.pool, lane.gpu, target, job.candidate, built, lane.settings)
+        self._add(job, {"published": said, "published_trouble": trouble})
+
+    def _add(self, job: Job, found: dict[str, object]) -> None:
+        self._note(self.results[job.key].model_copy(update=found))
+
+
+def _unjudged(request: ProblemRequest | None) -> list[Job]:
+    judged = {result.key for result in request.known} if request else set[str]()
+    return [job for job in request.jobs if job.key not in judged] if request else []
+
+
+def _result(job: Job, verdict: Verdict, lane: Lane) -> Result:
+    return Result(
+        key=job.key,
+        level=job.problem.level,
+        number=job.problem.number,
+        problem=job.problem.name,
+        run=job.sample.run,
+        index=job.sample.index,
+        language=str(job.candidate.language),
+        verdict=verdict.id,
+        eager=comparison_of(verdict),
+        compiled=None,
+        compiled_trouble="",
+        cheat=cheat_of(verdict),
+        build_way=verdict.evidence.build_way,
+        seconds=verdict.seconds,
+        gpu=lane.gpu.name if lane.gpu else None,
+        published=None,
+        published_trouble="",
+        where=lane.where,
+    )

@@ -1,0 +1,101 @@
+"""The queue that lanes take tasks from: what a lost lane had is given again, and what loses lanes is given up."""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from typing import Generic, TypeVar
+
+from kernel_lsp.errors import KernelLspError, RunnerError, unforeseen
+from kernel_lsp.runner.pool import ATTEMPTS
+
+LANES_LOST = 3
+"""Lanes that may be lost on one task: a machine may end by itself, but hardly three times during the same task."""
+
+T = TypeVar("T")
+
+
+class LaneLostError(RunnerError):
+    """A lane ended in the middle of a task: its process, its machine, or the network between."""
+
+
+def _whole(task: T) -> tuple[T, None]:
+    return task, None
+
+
+class TaskQueue(Generic[T]):
+    """Tasks for several lanes; each is done once, or failed once.
+
+    Args:
+        tasks: in the order in which they are given out.
+        fail: called with a task that is given up, and the reason.
+        rest: returns the part of a task that was under way when its lane broke, and the part that had not begun; None
+            for a part that does not exist. By default all of a task is under way.
+        name: returns a hashable name, under which attempts are counted.
+    """
+
+    def __init__(
+        self,
+        tasks: Iterable[T],
+        fail: Callable[[T, KernelLspError], None],
+        *,
+        rest: Callable[[T], tuple[T | None, T | None]] = _whole,
+        name: Callable[[T], Hashable] = id,
+    ) -> None:
+        self._waiting = deque(tasks)
+        self._fail, self._rest, self._name = fail, rest, name
+        self._tries: Counter[tuple[Hashable, int]] = Counter()
+        self._busy = 0
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Return the number of tasks that wait for a lane."""
+        return len(self._waiting)
+
+    @property
+    def finished(self) -> bool:
+        """Return True if no task waits and none is under way."""
+        return not self._waiting and not self._busy
+
+    @property
+    def ahead(self) -> T | None:
+        """Return the task that is given out next, if there is one."""
+        return self._waiting[0] if self._waiting else None
+
+    async def next(self) -> T | None:
+        """Return the next task, waiting while one under way may come back; None when all are done."""
+        while not self._waiting and self._busy:
+            self._changed.clear()
+            await self._changed.wait()
+        if not self._waiting:
+            return None
+        self._busy += 1
+        return self._waiting.popleft()
+
+    async def attempt(self, task: T, work: Awaitable[None]) -> bool:
+        """Await the work on a task that `next` gave; return False if its lane cannot be used any more."""
+        try:
+            await work
+        except Exception as error:  # a failure on one task must not stop the others
+            return self._broke(task, error if isinstance(error, KernelLspError) else unforeseen(error))
+        finally:
+            self._busy -= 1
+            self._changed.set()
+        return True
+
+    def _broke(self, task: T, error: KernelLspError) -> bool:
+        suspect, others = self._rest(task)
+        if not isinstance(error, RunnerError):  # the task itself is at fault, with all that is left of it
+            for part in filter(None, (suspect, others)):
+                self._fail(part, error)
+            return True
+        if others is not None:
+            self._waiting.appendleft(others)
+        if suspect is not None:
+            most = LANES_LOST if isinstance(error, LaneLostError) else ATTEMPTS
+            attempts = self._name(suspect), most
+            self._tries[attempts] += 1
+            if self._tries[attempts] < most:
+                self._waiting.appendleft(suspect)  # by itself: if it breaks another lane, it alone is given up
+            else:
+                self._fail(suspect, error)
+        return False
