@@ -139,6 +139,13 @@ class ModelSettings(_Section):
     """GPU memory left to the judge beside a model; the model sleeps while the judge finds less than half of it."""
 
 
+class LearnSettings(_Section):
+    """Data that models are fine-tuned on."""
+
+    collect: bool = True
+    """Let `kernel-lsp model collect` take turns on this project's kernels into datasets."""
+
+
 class BuildSettings(_Section):
     """How kernels are compiled."""
 
@@ -219,6 +226,7 @@ class Settings(_Section):
     check: CheckSettings = CheckSettings()
     refine: RefineSettings = RefineSettings()
     model: ModelSettings = ModelSettings()
+    learn: LearnSettings = LearnSettings()
     build: BuildSettings = BuildSettings()
     runner: RunnerSettings = RunnerSettings()
     editor: EditorSettings = EditorSettings()
