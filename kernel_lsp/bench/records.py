@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from kernel_lsp import __version__
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.judge.stages.correct import WEAK
-from kernel_lsp.judge.verdict import CheckStatus, Outcome, Record, Stage, Verdict
+from kernel_lsp.judge.verdict import CheckStatus, Outcome, Record, Stage, Verdict, checked_right
 
 
 class Comparison(Record):
@@ -33,8 +32,7 @@ class Comparison(Record):
     @property
     def right(self) -> bool:
         """Return True if no check of its answers failed, and there was one that could."""
-        checked = self.stage is Stage.CORRECT and not self.reason.startswith(WEAK)
-        return checked if self.verdict is Outcome.UNTIMED else not self.verdict.is_failure
+        return checked_right(self.verdict, self.stage, self.reason)
 
     @property
     def ratio(self) -> float | None:

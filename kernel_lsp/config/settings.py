@@ -144,6 +144,8 @@ class LearnSettings(_Section):
 
     collect: bool = True
     """Let `kernel-lsp model collect` take turns on this project's kernels into datasets."""
+    held_out: float = Field(default=0.2, ge=0, lt=1)
+    """Share of kernels that datasets hold out of training, to compare models on."""
 
 
 class BuildSettings(_Section):

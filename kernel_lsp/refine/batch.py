@@ -29,10 +29,11 @@ from kernel_lsp.refine.dialogue.conversation import PastTurn, messages, tell
 from kernel_lsp.refine.dialogue.kernelbench import Style
 from kernel_lsp.refine.dialogue.prompts import Prompts
 from kernel_lsp.refine.dialogue.task import Briefing, ModelTask, format_for, make_task
-from kernel_lsp.refine.journal import NOT_JUDGED, REJECTED, Journal
+from kernel_lsp.refine.journal import Journal
 from kernel_lsp.refine.outcome import ModelTurn, Tried
 from kernel_lsp.refine.reception import Reception
 from kernel_lsp.refine.speaker import brief, drawn_by, gpu_name, opening
+from kernel_lsp.refine.turn_outcome import NOT_JUDGED, REJECTED
 from kernel_lsp.refine.workbench import Workbench
 from kernel_lsp.runner.pool import ATTEMPTS
 from kernel_lsp.store.store import Store

@@ -1,7 +1,7 @@
 """Reads the search that a verdict belongs to from the store, for a report."""
 
 from kernel_lsp.judge.verdict import Verdict
-from kernel_lsp.refine.journal import NOT_JUDGED, turn_outcome_of
+from kernel_lsp.refine.turn_outcome import NOT_JUDGED, turn_outcome_of
 from kernel_lsp.report.view.verdict import Step
 from kernel_lsp.store.store import Store, Turn
 

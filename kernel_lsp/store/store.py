@@ -172,6 +172,12 @@ class Store:
         """Return the latest verdicts on a kernel file, newest first, found by its path or by the digest of its text."""
         return self._rows("WHERE kernel = ? OR baseline = ?", (kernel, baseline), limit)
 
+    def newest_judgement(self, verdict_id: str) -> VerdictRow | None:
+        """Return the latest verdict on the two texts that a verdict compares; None if there is none of this id."""
+        texts = "SELECT baseline, candidate FROM verdicts WHERE id = ?"
+        rows = self._rows(f"WHERE (baseline, candidate) = ({texts})", (verdict_id,), 1)
+        return rows[0] if rows else None
+
     def changes(self) -> int:
         """Return a number that differs whenever the store may have changed."""
         seen = self._read("PRAGMA data_version", ())  # counts writes of other connections

@@ -13,10 +13,11 @@ from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.refine.dialogue.answer import ModelAnswer
-from kernel_lsp.refine.journal import Journal, kernel_key, turn_outcome
+from kernel_lsp.refine.journal import Journal, kernel_key
 from kernel_lsp.refine.outcome import Drawn, Exchange, ModelTurn
 from kernel_lsp.refine.proposer import Feedback
 from kernel_lsp.refine.run import refine_target
+from kernel_lsp.refine.turn_outcome import turn_outcome
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language
 from kernel_lsp.store.store import open_store
