@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from kernel_lsp.cli.console import out
 from kernel_lsp.cli.options import Json
+from kernel_lsp.cli.train import app as train_app
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.learn.prune import BestOf, Keep
 
@@ -118,6 +119,9 @@ def collect(
         typer.echo(records_json(found))
     else:
         out.print(collected_view(found))
+
+
+app.add_typer(train_app, name="train")
 
 
 def _say_it_is_missing() -> None:
