@@ -30,7 +30,7 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class MemoryNeed:
     """Bytes that a training takes, by what for."""
 
     weights: float
@@ -62,7 +62,7 @@ def adapter_parameters(model: BaseModel, rank: int) -> int:
     return rank * model.layers * (attention + feed_forward)
 
 
-def need(model: BaseModel, training: Training) -> Need:
+def need(model: BaseModel, training: Training) -> MemoryNeed:
     """Return the memory that a training takes.
 
     A layer on its way back holds about ten times its width and eight times its inner width for each token, and what
@@ -71,7 +71,7 @@ def need(model: BaseModel, training: Training) -> Need:
     width = 2 if training.gpu else 4
     inputs = model.layers * model.hidden * width
     layer = (10 * model.hidden + 8 * model.inner) * width + (6 * model.hidden + model.inner) * 4
-    return Need(
+    return MemoryNeed(
         weights=model.parameters * width,
         adapter=adapter_parameters(model, training.rank) * _ADAPTER_BYTES,
         activations=training.length * (inputs + layer),
