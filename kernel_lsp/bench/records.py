@@ -12,8 +12,7 @@ from pydantic import ValidationError
 
 from kernel_lsp import __version__
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.judge.stages.correct import WEAK
-from kernel_lsp.judge.verdict import CheckStatus, Outcome, Record, Stage, Verdict, Where
+from kernel_lsp.judge.verdict import CheckStatus, Outcome, Record, Stage, Verdict, Where, checked_right
 
 GROUP_SECONDS = 0.05
 """A call that is killed loses the results of this time, which the next call repeats."""
@@ -37,8 +36,7 @@ class Comparison(Record):
     @property
     def right(self) -> bool:
         """Return True if no check of its answers failed, and there was one that could."""
-        checked = self.stage is Stage.CORRECT and not self.reason.startswith(WEAK)
-        return checked if self.verdict is Outcome.UNTIMED else not self.verdict.is_failure
+        return checked_right(self.verdict, self.stage, self.reason)
 
     @property
     def ratio(self) -> float | None:

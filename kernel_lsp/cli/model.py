@@ -1,10 +1,11 @@
-"""`kernel-lsp model`: see which models are served here, agree to one elsewhere.
+"""`kernel-lsp model`: see which models are served here, agree to one elsewhere, make data to train one on.
 
 Serving one is a distribution of its own, `server/`, which adds its commands by the entry point `kernel_lsp.commands`.
 """
 
 from functools import cached_property
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +13,9 @@ from typer.core import TyperGroup
 
 from kernel_lsp.cli.console import out
 from kernel_lsp.cli.options import Json
+from kernel_lsp.cli.train import app as train_app
 from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.learn.prune import BestOf, Keep
 
 SERVED = ("serve", "fit", "list", "stop")
 """Commands of `server/`; where it is missing, each says how to get it."""
@@ -41,12 +44,15 @@ class _WithServed(TyperGroup):
         return typer.main.get_group(missing)
 
 
+Kept = Annotated[Keep, typer.Option(help="The least that an answer must be; `right` where nothing can be timed.")]
+Grouped = Annotated[BestOf, typer.Option(help="Keep only the best turn of each trajectory or kernel, or all.")]
+
 app = typer.Typer(cls=_WithServed, add_completion=False, no_args_is_help=True)
 
 
 @app.callback()
 def model() -> None:
-    """Serve a language model on this machine, or agree to use one elsewhere."""
+    """Serve a language model on this machine, agree to use one elsewhere, or train one on what the judge found."""
 
 
 @app.command()
@@ -75,6 +81,47 @@ def allow(
         allow_host(host, allowed=not withdraw)
     for known in allowed_hosts():
         out.print(known, markup=False)
+
+
+@app.command()
+def collect(
+    folder: Annotated[Path, typer.Argument(metavar="OUT", help="Folder for the dataset.")],
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="Folder of the store, by default paths.data.")
+    ] = None,
+    keep: Kept = Keep.FASTER,
+    best: Grouped = BestOf.TRAJECTORY,
+    this_judge: Annotated[
+        bool, typer.Option("--this-judge", help="Count only verdicts of the judge as it is installed now.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make a dataset of what models answered in searches and what the judge found: conversations to learn from.
+
+    A part of the kernels is held out, to compare models on. A project whose settings say `learn.collect = false` is
+    left out. The folder holds your source code; nothing leaves this machine.
+    """
+    from kernel_lsp.cli.console import opened_store, say_notices, settings_for
+    from kernel_lsp.judge.measure.digest import policy_digest
+    from kernel_lsp.learn.collect import collect as collected_from
+    from kernel_lsp.learn.prune import Rules
+    from kernel_lsp.report.learning import collected_view
+    from kernel_lsp.report.machine import records_json
+
+    settings = settings_for(paths__data=source)
+    if source is not None and not source.is_dir():
+        raise ConfigurationError("There is no such folder", source, cure="Name the folder that `paths.data` was.")
+    with opened_store(settings) as store:
+        rules = Rules(keep, best, policy_digest() if this_judge else None)
+        found = collected_from(store, folder, rules, settings.learn.held_out)
+        say_notices(store)
+    if json:
+        typer.echo(records_json(found))
+    else:
+        out.print(collected_view(found))
+
+
+app.add_typer(train_app, name="train")
 
 
 def _say_it_is_missing() -> None:

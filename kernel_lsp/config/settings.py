@@ -140,6 +140,29 @@ class ModelSettings(_Section):
     """GPU memory left to the judge beside a model; the model sleeps while the judge finds less than half of it."""
 
 
+class LearnSettings(_Section):
+    """Data that models are fine-tuned on."""
+
+    collect: bool = True
+    """Let `kernel-lsp model collect` take turns on this project's kernels into datasets."""
+    held_out: float = Field(default=0.2, ge=0, lt=1)
+    """Share of kernels that datasets hold out of training, to compare models on."""
+    python: Folder | None = None
+    """Python that has `kernel-lsp[train]`, where this program's own has not."""
+    rank: int = Field(default=32, ge=1, le=512)
+    """Rank of an adapter that is trained."""
+    rate: float = Field(default=1e-4, gt=0)
+    """Learning rate of fine-tuning."""
+    epochs: int = Field(default=2, ge=1)
+    """Times that fine-tuning sees each conversation."""
+    batch: int = Field(default=8, ge=1)
+    """Conversations in one step of the optimizer."""
+    length: int = Field(default=8192, ge=64)
+    """Tokens of the longest conversation to train on; it decides how much memory that takes."""
+    checkpoint: int = Field(default=10, ge=1)
+    """Steps between two checkpoints of a training; a training that is killed goes on from the last."""
+
+
 class BuildSettings(_Section):
     """How kernels are compiled."""
 
@@ -227,6 +250,7 @@ class Settings(_Section):
     check: CheckSettings = CheckSettings()
     refine: RefineSettings = RefineSettings()
     model: ModelSettings = ModelSettings()
+    learn: LearnSettings = LearnSettings()
     build: BuildSettings = BuildSettings()
     runner: RunnerSettings = RunnerSettings()
     editor: EditorSettings = EditorSettings()

@@ -45,6 +45,16 @@ class Stage(StrEnum):
     TIMED = "timed"
 
 
+WEAK = "the workload cannot tell right from wrong"
+"""Beginning of the reason where a trivial answer would pass for the right one."""
+
+
+def checked_right(outcome: Outcome, stage: Stage, reason: str) -> bool:
+    """Return True if no check of a candidate's answers failed, and there was one that could."""
+    checked = stage is Stage.CORRECT and not reason.startswith(WEAK)
+    return checked if outcome is Outcome.UNTIMED else not outcome.is_failure
+
+
 class CheckStatus(StrEnum):
     """The result of one check."""
 

@@ -29,15 +29,15 @@ from kernel_lsp.refine.dialogue.conversation import PastTurn, messages, tell
 from kernel_lsp.refine.dialogue.kernelbench import Style
 from kernel_lsp.refine.dialogue.prompts import Prompts
 from kernel_lsp.refine.dialogue.task import Briefing, ModelTask, format_for, make_task
-from kernel_lsp.refine.outcome import Exchange, OnExchange, Tried
+from kernel_lsp.refine.journal import Journal
+from kernel_lsp.refine.outcome import ModelTurn, Tried
 from kernel_lsp.refine.reception import Reception
-from kernel_lsp.refine.speaker import brief, gpu_name, opening
+from kernel_lsp.refine.speaker import brief, drawn_by, gpu_name, opening
+from kernel_lsp.refine.turn_outcome import NOT_JUDGED, REJECTED
 from kernel_lsp.refine.workbench import Workbench
 from kernel_lsp.runner.pool import ATTEMPTS
 from kernel_lsp.store.store import Store
 
-NOT_JUDGED = "NOT_JUDGED"
-"""Outcome of an answer on which what judges broke; the reason is in `told`."""
 _FORM = 1  # of the files
 
 
@@ -269,8 +269,7 @@ async def _judge_in_turn(work: _Work, number: int, kernel: str, waiting: list[_W
         while waiting:
             one = waiting[0]
             one.begun += 1
-            keep = _keeper(work, f"{work.batch.name}-{one.id}", number)
-            line = await _judge_one(session, work, prompts, task, one.answer, one.prompt, keep)
+            line = await _judge_one(session, work, prompts, task, one, number)
             _note(work.batch, number, waiting.pop(0), line)
 
 
@@ -293,41 +292,38 @@ async def _broken(work: _Work, error: Exception) -> str:
     return str(broken)
 
 
-def _keeper(work: _Work, session: str, number: int) -> OnExchange:
-    def keep(said: Exchange) -> None:
-        work.store.append_turn(
-            session,
-            said.candidate.digest if said.candidate else "",
-            prompt=said.prompt,
-            answer=said.answer,
-            verdict=said.verdict.id if said.verdict else None,
-            number=number,
-        )
-
-    return keep
-
-
 async def _judge_one(
-    session: Session, work: _Work, prompts: Prompts, task: ModelTask, answer: ModelAnswer, prompt: str, keep: OnExchange
+    session: Session, work: _Work, prompts: Prompts, task: ModelTask, one: _Waiting, number: int
 ) -> dict[str, Any]:
     """Judge and store one answer; return its line in `outcomes.jsonl`."""
-    verdicts: list[Verdict] = []
+    batch, verdicts = work.batch, list[Verdict]()
+    journal = Journal(work.store, session)
 
     def record(tried: Tried) -> None:
         if tried.verdict is not None:
             work.store.save_verdict(tried.verdict.model_dump(mode="json"))
             verdicts.append(tried.verdict)
 
-    budget = work.settings.refine.budget
-    bench = Workbench(session, budget, on_progress=lambda _: None, on_tried=record, on_exchange=keep, seed=0)
-    candidate, outcome = await Reception(bench, task, remember=False).receive(answer)
-    bench.exchanged(0, prompt, answer.whole, candidate)
-    best = bench.result.best
+    bench = Workbench(
+        session,
+        work.settings.refine.budget,
+        on_progress=lambda _: None,
+        on_tried=record,
+        on_exchange=lambda said: journal.exchanged(f"{batch.name}-{one.id}", said),
+        seed=0,
+    )
+    drawn = drawn_by(find_profile(batch.profile), batch.model, _seed(one.id, number))
+    turn = ModelTurn(0, number, one.prompt, one.answer, drawn)
+    bench.heard(turn)
+    received = await Reception(bench, task, remember=False).receive(one.answer)
+    told = tell(prompts, received.outcome)
+    bench.exchanged(turn, received, told)
+    best, outcome = bench.result.best, received.outcome
     return {
-        "told": tell(prompts, outcome),
-        "candidate": candidate.digest if candidate else None,
+        "told": told,
+        "candidate": received.candidate.digest if received.candidate else None,
         "verdict": verdicts[-1].id if verdicts else None,
-        "outcome": "REJECTED" if isinstance(outcome, str) else outcome.verdict.value,
+        "outcome": REJECTED if isinstance(outcome, str) else outcome.verdict.value,
         "speedup": best.speedup if best else None,
     }
 
@@ -353,10 +349,14 @@ def _by_kernel(batch: Batch, ids: Sequence[str]) -> dict[str, list[str]]:
 def _request(batch: Batch, profile: Profile, one: str, number: int, said: Sequence[Message]) -> dict[str, Any]:
     drawing = profile.drawing
     drawn = drawing.model_dump()
-    seed = int(one.partition("-")[2]) * 1000 + number
-    body = {"model": batch.model, "messages": list(said), "seed": seed}
+    body = {"model": batch.model, "messages": list(said), "seed": _seed(one, number)}
     body |= {name: value for name, value in drawn.items() if value is not None}
     return {"custom_id": one, "method": "POST", "url": "/v1/chat/completions", "body": body}
+
+
+def _seed(one: str, number: int) -> int:
+    """Return the seed of a trajectory's answer in a turn."""
+    return int(one.partition("-")[2]) * 1000 + number
 
 
 def _attempt(outcome: Mapping[str, Any]) -> PastTurn:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from kernel_lsp.judge.verdict import Stage
 from kernel_lsp.refine.dialogue.answer import ModelAnswer, RejectedAnswer
 from kernel_lsp.refine.dialogue.task import ModelTask, normalised
+from kernel_lsp.refine.outcome import Received
 from kernel_lsp.refine.proposer import Feedback
 from kernel_lsp.refine.workbench import Workbench
 from kernel_lsp.source.candidate import Candidate
@@ -13,6 +14,8 @@ from kernel_lsp.source.candidate import Candidate
 _WORTH_TUNING = 1.15  # largest ratio to the best so far for which settings are tuned
 _TUNING_SHARE = 0.2  # of the remaining time, for tuning one answer
 _LONGEST_TUNING = 20.0  # seconds
+
+_TriedOut = tuple[Candidate, Feedback]
 
 
 class Reception:
@@ -26,39 +29,39 @@ class Reception:
 
     def __init__(self, bench: Workbench, task: ModelTask, *, remember: bool = True) -> None:
         self._bench, self._task, self._remember = bench, task, remember
-        self._heard: dict[str, asyncio.Future[tuple[Feedback, str]]] = {}  # normalised text: outcome, label
+        self._heard: dict[str, asyncio.Future[_TriedOut]] = {}  # by normalised text
         self._read = 0  # number of the bench's tried candidates that were looked at
 
-    async def receive(self, answer: ModelAnswer) -> tuple[Candidate | None, Feedback | str]:
-        """Return the candidate of an answer and its feedback; a text instead says why there is no candidate."""
+    async def receive(self, answer: ModelAnswer) -> Received:
+        """Return the candidate of an answer and its feedback, or the reason why there is no candidate."""
         try:
             candidate = self._task.candidate(answer)
         except RejectedAnswer as rejection:
             self._bench.show("an answer was not taken up")
-            return None, str(rejection)
+            return Received(None, None, str(rejection))
         said = normalised(candidate)
         if said == normalised(self._bench.session.target.baseline):
-            return None, "The answer is the kernel as it stands. Change something."
+            return Received(None, None, "The answer is the kernel as it stands. Change something.")
         if self._remember and (earlier := self._earlier(said)) is not None:
-            feedback, label = await asyncio.shield(earlier)
-            known = f"It says the same as what was tried before ({label}). Try another way."
-            return candidate, replace(feedback, setting=known)
+            tried, feedback = await asyncio.shield(earlier)
+            known = f"It says the same as what was tried before ({tried.label}). Try another way."
+            return Received(candidate, tried, replace(feedback, setting=known))
         self._heard[said] = trying = asyncio.ensure_future(self._try_out(candidate))
-        return candidate, (await trying)[0]
+        return Received(candidate, *(await trying))
 
-    def _earlier(self, said: str) -> asyncio.Future[tuple[Feedback, str]] | None:
+    def _earlier(self, said: str) -> asyncio.Future[_TriedOut] | None:
         """Return the outcome of an earlier candidate with the same normalised text, of any proposer, or None."""
         tried = self._bench.result.tried
         for one in tried[self._read :]:
             known = asyncio.get_running_loop().create_future()
-            known.set_result((one.feedback, one.candidate.label))
+            known.set_result((one.candidate, one.feedback))
             self._heard.setdefault(normalised(one.candidate), known)
         self._read = len(tried)
         return self._heard.get(said)
 
-    async def _try_out(self, candidate: Candidate) -> tuple[Feedback, str]:
+    async def _try_out(self, candidate: Candidate) -> _TriedOut:
         feedback = await self._bench.try_out(candidate)
-        return await self._at_its_best(candidate, feedback), candidate.label
+        return candidate, await self._at_its_best(candidate, feedback)
 
     async def _at_its_best(self, candidate: Candidate, feedback: Feedback) -> Feedback:
         """Return the feedback for the best setting that the tuner finds, if the candidate is worth tuning."""

@@ -18,6 +18,7 @@ from kernel_lsp.model.client import Limits, ModelClient
 from kernel_lsp.model.endpoint import find_endpoint
 from kernel_lsp.model.profile import find_profile
 from kernel_lsp.refine.dialogue.task import format_for
+from kernel_lsp.refine.journal import Journal
 from kernel_lsp.refine.lowering import is_plain_module
 from kernel_lsp.refine.outcome import Exchange, Refinement, Tried
 from kernel_lsp.refine.progress import Progress
@@ -96,28 +97,27 @@ async def refine_target(
     """
     require_gpu(settings)
     require_way(target.source, settings)
-    trajectory = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
-
-    def record(tried: Tried) -> None:
-        if tried.verdict is not None:
-            store.save_verdict(tried.verdict.model_dump(mode="json"))
-            on_verdict(tried.verdict)
-        if not tried.candidate.origin.startswith("model:"):  # a model's are stored with the conversation
-            judged = tried.verdict.id if tried.verdict else None
-            store.append_turn(trajectory, tried.candidate.digest, verdict=judged)
-
-    def keep(said: Exchange) -> None:
-        candidate = said.candidate.digest if said.candidate else ""
-        judged = said.verdict.id if said.verdict else None
-        talk = f"{trajectory}-{said.trajectory:02}"  # its turns follow one another, whatever happens beside them
-        store.append_turn(talk, candidate, prompt=said.prompt, answer=said.answer, verdict=judged)
-
+    search = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
     async with open_session(target, settings, pool, builders, say) as session:
         _require_sound(session)
         on_open()
-        budget = settings.refine.budget
+        journal = Journal(store, session)
+
+        def record(tried: Tried) -> None:
+            journal.tried(search, tried)
+            if tried.verdict is not None:
+                on_verdict(tried.verdict)
+
+        def keep(said: Exchange) -> None:
+            journal.exchanged(f"{search}-{said.turn.trajectory:02}", said)
+
         return await refine(
-            session, stop=stop, budget=budget, on_progress=on_progress, on_tried=record, on_exchange=keep
+            session,
+            stop=stop,
+            budget=settings.refine.budget,
+            on_progress=on_progress,
+            on_tried=record,
+            on_exchange=keep,
         )
 
 

@@ -20,7 +20,7 @@ from kernel_lsp.refine.dialogue.feedback import facts_lines
 from kernel_lsp.refine.dialogue.opinion import Opinion, read_opinion
 from kernel_lsp.refine.dialogue.prompts import Prompts
 from kernel_lsp.refine.dialogue.task import Briefing, ModelTask, format_for, make_task
-from kernel_lsp.refine.outcome import Tried
+from kernel_lsp.refine.outcome import Drawn, Tried
 from kernel_lsp.refine.progress import Talking
 from kernel_lsp.refine.proposer import Facts, Feedback
 from kernel_lsp.source.candidate import Candidate
@@ -89,6 +89,10 @@ class Speaker:
         said = await messages(self.task, self.profile.talk, briefing, attempts, self._client.count_tokens, advice)
         return json.dumps(said, ensure_ascii=False), await self._answer(said, seed)
 
+    def drawn(self, seed: int) -> Drawn:
+        """Return the model that answers are drawn from, and how."""
+        return drawn_by(self.profile, self._endpoint.model, seed)
+
     async def opinion(self, briefing: Briefing, seed: int) -> str:
         """Return a second opinion to add to the next prompt; empty if the model did not keep to the format.
 
@@ -151,6 +155,12 @@ class Speaker:
         seconds = self._seconds + time.monotonic() - self._since
         self._talking.rate = self._talking.tokens / max(seconds, 1e-3)
         self._show()
+
+
+def drawn_by(profile: Profile, model: str, seed: int) -> Drawn:
+    """Return how a profile has answers drawn from a model of this name."""
+    drawing = profile.drawing
+    return Drawn(model, profile.id, drawing.temperature, drawing.top_p, drawing.top_k, seed)
 
 
 def opening(prompts: Prompts, task: ModelTask, best: Candidate, ratio: float = 1.0) -> list[PastTurn]:

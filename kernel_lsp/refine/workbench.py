@@ -22,7 +22,16 @@ from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.stages.load import enter
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage, Verdict
-from kernel_lsp.refine.outcome import Exchange, OnExchange, OnProgress, OnTried, Refinement, Tried
+from kernel_lsp.refine.outcome import (
+    Exchange,
+    ModelTurn,
+    OnExchange,
+    OnProgress,
+    OnTried,
+    Received,
+    Refinement,
+    Tried,
+)
 from kernel_lsp.refine.progress import Best, Progress, Talking
 from kernel_lsp.refine.proposer import Facts, Feedback, Proposer
 from kernel_lsp.refine.proposers import MakeProposers, find_proposers, tuners_for
@@ -184,10 +193,15 @@ class Workbench:
                 await self._judge_untimed(candidate, proposers)
                 self.show(f"checked {candidate.label}")
 
-    def exchanged(self, trajectory: int, prompt: str, answer: str, candidate: Candidate | None) -> None:
-        """Store one turn of a model, once its outcome is known."""
-        verdict = self._judged.get(candidate.digest) if candidate else None
-        self._on_exchange(Exchange(trajectory, prompt, answer, candidate, verdict))
+    def heard(self, turn: ModelTurn) -> None:
+        """Report a turn of a model before its answer is tried out, which may take minutes and may be killed."""
+        self._on_exchange(Exchange(turn))
+
+    def exchanged(self, turn: ModelTurn, received: Received, told: str) -> None:
+        """Report a turn of a model with its outcome; `told` is what the model is told about that."""
+        digest = received.tried.digest if received.tried else ""
+        outcome = self._feedback.get(digest) if received.tried else received.outcome
+        self._on_exchange(Exchange(turn, received.candidate, outcome, self._judged.get(digest), told))
 
     async def _judge_untimed(self, candidate: Candidate, proposers: Sequence[Proposer]) -> Feedback:
         async with self._measuring:

@@ -49,6 +49,11 @@ CREATE TABLE checks (
 );
 CREATE INDEX checks_by_time ON checks (created);
 """,
+    """
+ALTER TABLE turns ADD COLUMN target TEXT;
+ALTER TABLE turns ADD COLUMN outcome TEXT;
+ALTER TABLE turns ADD COLUMN circumstances TEXT;
+""",
 )
 """Script of each version, from version 1 on; a script never changes once it is released."""
 

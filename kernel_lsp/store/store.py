@@ -54,6 +54,9 @@ class Turn:
         prompt: the prompt of a model; None without one.
         answer: its answer.
         verdict: id of the verdict on the candidate, None without one.
+        target: digest of the kernel that the search is for; None where an older version recorded the turn, as below.
+        outcome: what became of the candidate.
+        circumstances: what it was asked and tried with, such as the model and the GPU.
     """
 
     session: str
@@ -63,6 +66,9 @@ class Turn:
     prompt: str | None
     answer: str | None
     verdict: str | None
+    target: str | None = None
+    outcome: Document | None = None
+    circumstances: Document | None = None
 
 
 class Store:
@@ -166,6 +172,12 @@ class Store:
         """Return the latest verdicts on a kernel file, newest first, found by its path or by the digest of its text."""
         return self._rows("WHERE kernel = ? OR baseline = ?", (kernel, baseline), limit)
 
+    def newest_judgement(self, verdict_id: str) -> VerdictRow | None:
+        """Return the latest verdict on the two texts that a verdict compares; None if there is none of this id."""
+        texts = "SELECT baseline, candidate FROM verdicts WHERE id = ?"
+        rows = self._rows(f"WHERE (baseline, candidate) = ({texts})", (verdict_id,), 1)
+        return rows[0] if rows else None
+
     def changes(self) -> int:
         """Return a number that differs whenever the store may have changed."""
         seen = self._read("PRAGMA data_version", ())  # counts writes of other connections
@@ -182,28 +194,30 @@ class Store:
         answer: str | None = None,
         verdict: str | None = None,
         number: int | None = None,
+        target: str | None = None,
+        outcome: Mapping[str, object] | None = None,
+        circumstances: Mapping[str, object] | None = None,
     ) -> None:
-        """Add a turn of a search.
+        """Add a turn of a search; for the arguments see `Turn`.
 
         Turns are numbered in the order of the calls, across processes. With a `number`, the turn replaces the one
-        there, so that repeated work ends in the same turns.
+        there, so that repeated work ends in the same turns, and an answer can be kept before its outcome is known.
         """
         # The verdict is looked up because its file may have been set aside since.
         self._write(
-            "INSERT OR REPLACE INTO turns (session, number, created, candidate, prompt, answer, verdict) "
-            "SELECT ?1, coalesce(?7, max(number) + 1, 1), ?2, ?3, ?4, ?5, (SELECT id FROM verdicts WHERE id = ?6) "
-            "FROM turns WHERE session = ?1",
-            (session, time.time(), candidate, prompt, answer, verdict, number),
+            f"INSERT OR REPLACE INTO turns ({_TURN}) "
+            "SELECT ?1, coalesce(?7, max(number) + 1, 1), ?2, ?3, ?4, ?5, (SELECT id FROM verdicts WHERE id = ?6), "
+            "?8, ?9, ?10 FROM turns WHERE session = ?1",
+            (
+                *(session, time.time(), candidate, prompt, answer, verdict, number),
+                *(target, _as_text(outcome), _as_text(circumstances)),
+            ),
         )
 
     def list_turns(self, session: str) -> list[Turn]:
         """Return the turns of one search, in order."""
-        rows = self._read(
-            "SELECT session, number, created, candidate, prompt, answer, verdict FROM turns "
-            "WHERE session = ? ORDER BY number",
-            (session,),
-        )
-        return [Turn(*row) for row in rows]
+        rows = self._read(f"SELECT {_TURN} FROM turns WHERE session = ? ORDER BY number", (session,))
+        return [Turn(*row[:-2], *(json.loads(text) if text else None for text in row[-2:])) for row in rows]
 
     def find_turns(self, verdict_id: str) -> list[Turn]:
         """Return the turns of the latest search that reached a verdict, in order; empty if none did."""
@@ -211,7 +225,7 @@ class Store:
         return [turn for (session,) in self._read(query, (verdict_id,)) for turn in self.list_turns(session)]
 
     def list_sessions(self, limit: int = 20) -> list[str]:
-        """Return the ids of searches with turns, latest first."""
+        """Return the ids of searches with turns, latest first; all of them if `limit` is -1."""
         rows = self._read("SELECT session FROM turns GROUP BY session ORDER BY max(created) DESC LIMIT ?", (limit,))
         return [str(session) for (session,) in rows]
 
@@ -293,11 +307,16 @@ class Store:
 
 
 _VERDICT_COLUMNS = tuple(VerdictRow.__dataclass_fields__)
+_TURN = ", ".join(Turn.__dataclass_fields__)
 
 
 def open_store(folder: Path) -> Store:
     """Return the store in `folder` (`settings.paths.data`), created if missing. Never fails: see `Store.notices`."""
     return Store(folder / "store.sqlite3")
+
+
+def _as_text(document: Mapping[str, object] | None) -> str | None:
+    return None if document is None else json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
 def _pack(document: Mapping[str, object]) -> bytes:

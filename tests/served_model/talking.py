@@ -39,9 +39,15 @@ async def run(session, server, monkeypatch, *, budget=200.0, stop=None, model=No
     overrides = {f"refine.{name}": value for name, value in wanted.items()} | MODEL | (model or {})
     overrides |= {"judge.families": ["normal"], "model.endpoint": f"unix:{server.socket}"}
     monkeypatch.setattr(session, "settings", load_settings(overrides=overrides)[0])
-    turns = []
-    found = await refine(session, budget=budget, on_exchange=turns.append, stop=stop)
-    return found, turns
+    turns = {}
+
+    def keep(said):  # each turn comes twice: when its answer is there, and with its outcome
+        place = said.turn.trajectory, said.turn.number
+        turns.pop(place, None)
+        turns[place] = said
+
+    found = await refine(session, budget=budget, on_exchange=keep, stop=stop)
+    return found, list(turns.values())
 
 
 def asked(server: FakeServer, number: int) -> list[str]:

@@ -6,10 +6,7 @@ from kernel_lsp.judge.inputs.check import check
 from kernel_lsp.judge.inputs.draw import PLAIN
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.stages.load import not_emulated
-from kernel_lsp.judge.verdict import CheckStatus, Outcome, Stage
-
-WEAK = "the workload cannot tell right from wrong"
-"""Beginning of the reason where a trivial answer would pass for the right one."""
+from kernel_lsp.judge.verdict import WEAK, CheckStatus, Outcome, Stage
 
 
 async def correct(context: Context) -> Ruling | None:

@@ -14,6 +14,7 @@ from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.model.errors import ModelError
 from kernel_lsp.refine.dialogue.conversation import PastTurn, tell
 from kernel_lsp.refine.dialogue.feedback import kind_of
+from kernel_lsp.refine.outcome import ModelTurn
 from kernel_lsp.refine.proposer import Feedback
 from kernel_lsp.refine.reception import Reception
 from kernel_lsp.refine.speaker import Speaker
@@ -96,10 +97,10 @@ class Turns:
 
     async def _turn(self, trajectory: Trajectory) -> None:
         bench, speaker = self._bench, self._speaker
-        turn = len(trajectory.attempts) + 1
-        bench.talking.turn, bench.talking.turns = max(bench.talking.turn, turn), self._turns
+        number = len(trajectory.attempts) + 1
+        bench.talking.turn, bench.talking.turns = max(bench.talking.turn, number), self._turns
         briefing = speaker.briefing(bench.result.tried)
-        seed = bench.seed + trajectory.number * _SEEDS + turn
+        seed = bench.seed + trajectory.number * _SEEDS + number
         bench.show("the model is writing")
         try:
             async with asyncio.timeout(max(bench.left(), 0.1)):
@@ -110,10 +111,13 @@ class Turns:
                 prompt, answer = await speaker.ask(attempts, briefing, seed=seed, advice=advice)
         except TimeoutError:
             return  # the budget is spent, and an unfinished answer is of no use
-        candidate, outcome = await self._reception.receive(answer)
-        trajectory.attempts.append(PastTurn(answer, tell(speaker.prompts, outcome)))
-        trajectory.ratio = _ratio(outcome)
-        bench.exchanged(trajectory.number, prompt, answer.whole, candidate)
+        turn = ModelTurn(trajectory.number, number, prompt, answer, speaker.drawn(seed))
+        bench.heard(turn)
+        received = await self._reception.receive(answer)
+        told = tell(speaker.prompts, received.outcome)
+        trajectory.attempts.append(PastTurn(answer, told))
+        trajectory.ratio = _ratio(received.outcome)
+        bench.exchanged(turn, received, told)
 
 
 def survivors(trajectories: list[Trajectory], keep: int) -> list[Trajectory]:

@@ -18,15 +18,15 @@ from kernel_lsp.report.view.plots import Axis, Ink, Mark, Plot, Point, Shape
 from kernel_lsp.report.view.timing import sustained_section, time_section
 from kernel_lsp.report.view.words import tone_of
 
-NOT_JUDGED = "not judged in full"
-"""Results of candidates that were raced or dropped."""
-
 _MILLISECOND = 1e-3  # shorter stages are not worth a word
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a search: the candidate, a model's prompt and answer if there was one, and the result."""
+    """One step of a search: the candidate, a model's prompt and answer if there was one, and the result.
+
+    `verdict` is the result in words, of a race or of a full judgement; `judged` says which.
+    """
 
     number: int
     label: str
@@ -34,6 +34,7 @@ class Step:
     speedup: float | None
     prompt: str | None = None
     answer: str | None = None
+    judged: bool = True
 
 
 def verdict_view(verdict: Verdict, name: str, steps: Sequence[Step] = ()) -> View:
@@ -115,7 +116,7 @@ def _search(steps: Sequence[Step]) -> ReportSection | None:
         for one in steps
         if (said := tuple(Code(text, CodeKind.TALK) for text in (_asked(one.prompt), one.answer) if text))
     ]
-    judged = sum(one.speedup is not None or one.verdict != NOT_JUDGED for one in steps)
+    judged = sum(one.judged for one in steps)
     title = f"The search: {len(steps)} candidates, {judged} of them judged in full"
     return ReportSection("search", title, (table, *talks), brief=False)
 

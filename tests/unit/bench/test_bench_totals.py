@@ -4,8 +4,7 @@ import pytest
 
 from kernel_lsp.bench.plan import Asked, outstanding
 from kernel_lsp.bench.totals import add_up, fast_p
-from kernel_lsp.judge.stages.correct import WEAK
-from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp.judge.verdict import WEAK, Outcome, Stage
 from tests.unit.bench.bench_results import comparison, published, result, wrong
 
 RIGHT, WRONG = True, False

@@ -49,8 +49,8 @@ async def test_serial_tells_each_outcome_before_the_next_turn(session, server, m
         "UNTIMED",
     ]
     assert [t.candidate is None for t in turns] == [False, True, False, False, False]
-    assert turns[4].answer == f"<think>\nLet me see.\n</think>\n{RIGHT}"
-    assert json.loads(turns[4].prompt) == server.bodies[4]["messages"]
+    assert turns[4].turn.answer.whole == f"<think>\nLet me see.\n</think>\n{RIGHT}"
+    assert json.loads(turns[4].turn.prompt) == server.bodies[4]["messages"]
     told = asked(server, 4)
     assert [told[at] for at in (1, 3, 5, 7)] == [BROKEN, "No code today.", WRONG, CHEAT]
     assert 'scale.cu:3: error: identifier "z" is undefined' in told[2]
@@ -73,7 +73,7 @@ async def test_requests_draw_as_the_profile_says(session, server, monkeypatch):
 async def test_beam_copies_the_best(session, server, monkeypatch):
     in_turn(server, BROKEN, RIGHT, WRONG, SLOW, SLOW, SLOW)
     _, turns = await run(session, server, monkeypatch, strategy="beam", trajectories=3, keep=1, turns=2)
-    assert sorted(t.trajectory for t in turns) == [0, 0, 1, 1, 2, 2]
+    assert sorted(t.turn.trajectory for t in turns) == [0, 0, 1, 1, 2, 2]
     for number in (3, 4, 5):
         assert asked(server, number)[1] == RIGHT, "each goes on from the answer that was right"
 
@@ -133,7 +133,8 @@ async def test_what_says_the_same_is_judged_once(session, server, monkeypatch):
     clone = RIGHT.replace("x[i] * 3.0f;", "x[i]  *  3.0f;  // three times")
     in_turn(server, RIGHT, clone, BROKEN)
     found, turns = await run(session, server, monkeypatch, turns=3)
-    assert [t.verdict is None for t in turns] == [False, True, False]
+    assert turns[1].verdict is turns[0].verdict is not None
+    assert turns[2].verdict.verdict == "BUILD_FAILED"
     assert len(found.tried) == 2
     assert "says the same as what was tried before" in asked(server, 2)[4]
 
@@ -156,7 +157,7 @@ async def test_a_crash_in_the_middle_of_an_answer_ends_one_trajectory(session, s
     in_turn(server, RIGHT, [said(reasoning="Let me"), "die"], WRONG)
     found, turns = await run(session, server, monkeypatch, turns=2, trajectories=2)
     assert len(turns) == 2
-    assert turns[0].trajectory == turns[1].trajectory
+    assert turns[0].turn.trajectory == turns[1].turn.trajectory
     [note] = found.notes
     assert "went away in the middle of an answer" in note
 

@@ -99,7 +99,8 @@ def killed(folder: Path, turn: int, after: int) -> None:
 
 def kept(folder: Path) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
     with sqlite3.connect(folder / "home" / "data" / "store.sqlite3") as store:
-        turns = "SELECT session, number, candidate, prompt, answer, verdict FROM turns ORDER BY session, number"
+        columns = "session, number, candidate, prompt, answer, verdict, target, outcome"
+        turns = f"SELECT {columns} FROM turns ORDER BY session, number"
         verdicts = "SELECT id, verdict, stage, baseline, candidate, label FROM verdicts ORDER BY id"
         return store.execute(turns).fetchall(), store.execute(verdicts).fetchall()
 

@@ -48,7 +48,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Exception]]:
         yield
 
     async def judged(*arguments: Any) -> dict[str, Any]:
-        break_if_due(arguments[4].text)
+        break_if_due(arguments[4].answer.text)
         return {"told": "", "candidate": "c", "verdict": "v", "outcome": "SAME", "speedup": None}
 
     monkeypatch.setattr(sweeps, "open_session", opened)

@@ -178,6 +178,8 @@ def recorded(tmp_path, monkeypatch) -> str:
     with open_store(tmp_path / "data") as store:
         store.save_verdict(verdict.model_dump(mode="json"))
         store.append_turn("search", "d" * 64)
+        lost = {"result": "SLOWER", "stage": "timed", "reason": "0.842x in a race", "speedup": 0.842}
+        store.append_turn("search", "e" * 64, outcome=lost)
         store.append_turn("search", verdict.evidence.candidate_digest, prompt="faster!", verdict=verdict.id)
     return verdict.id[:8]
 
@@ -187,8 +189,10 @@ def test_the_command_writes_the_page(recorded):
     assert done.exit_code == 0, done.output
     assert done.output.strip() == f"{recorded}.html"
     text = Path(f"{recorded}.html").read_text()
-    assert "1. dddddddddddd" in text
-    assert re.search(r"2\. BLOCK 128 -&gt; 256.*?FASTER", text)
+    assert re.search(r"1\. dddddddddddd.{0,40}not judged in full", text)
+    assert re.search(r"2\. eeeeeeeeeeee.{0,40}SLOWER, not judged in full.{0,80}0\.84", text)
+    assert re.search(r"3\. BLOCK 128 -&gt; 256.*?FASTER", text)
+    assert "3 candidates, 1 of them judged in full" in text
     assert "faster!" in text
     assert CliRunner().invoke(app, ["report", recorded, "-o", "other.html"]).exit_code == 0
     nonce = re.compile(r"nonce[-=].{23}")

@@ -113,6 +113,22 @@ def test_turns_are_numbered_in_order(store):
     assert store.list_sessions() == ["s", "t"]
 
 
+def test_a_turn_is_kept_with_its_outcome_and_replaced_in_its_place(store):
+    asked = {"prompt": "faster", "answer": "so", "number": 1, "target": "k" * 64}
+    store.append_turn("s", "", **asked, outcome={"result": "NOT_JUDGED"})
+    store.append_turn("s", "c1", **asked, outcome={"result": "SLOWER", "speedup": 0.5}, circumstances={"gpu": "H200"})
+    [turn] = store.list_turns("s")
+    assert (turn.candidate, turn.target, turn.outcome) == ("c1", "k" * 64, {"result": "SLOWER", "speedup": 0.5})
+    assert turn.circumstances == {"gpu": "H200"}
+
+
+def test_all_searches_are_listed(store):
+    for number in range(25):
+        store.append_turn(f"s{number}", "c")
+    assert len(store.list_sessions()) == 20
+    assert len(store.list_sessions(-1)) == 25
+
+
 def test_threads_share_one_store(store):
     def work(name):
         for n in range(20):
@@ -317,7 +333,8 @@ def test_a_file_of_an_earlier_version_is_brought_up_to_date(tmp_path):
     connection.close()
     with open_store(tmp_path) as store:
         store.save_check("new", {"n": 1})
-        assert [turn.candidate for turn in store.list_turns("old")] == ["candidate"]
+        [turn] = store.list_turns("old")
+        assert (turn.candidate, turn.target, turn.outcome, turn.circumstances) == ("candidate", None, None, None)
         assert store.notices == []
     with open_store(tmp_path) as store:
         assert store.find_check("new") == {"n": 1}

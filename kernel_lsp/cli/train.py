@@ -1,0 +1,44 @@
+"""`kernel-lsp model train`: trains an adapter of a model, in a process of its own."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernel_lsp.cli.console import err, out, settings_for
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+
+@app.callback()
+def train() -> None:
+    """Train an adapter of a model on what the judge found."""
+
+
+@app.command()
+def sft(
+    dataset: Annotated[Path, typer.Argument(help="A dataset of `kernel-lsp model collect`.")],
+    adapter: Annotated[str, typer.Option(help="A name for the adapter.")] = "sft",
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Weights of the base model, by default model.weights.")
+    ] = None,
+    rank: Annotated[int | None, typer.Option(min=1, help="Rank of the adapter.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Times that each conversation is seen.")] = None,
+    length: Annotated[int | None, typer.Option(min=64, help="Tokens of the longest conversation.")] = None,
+    anew: Annotated[bool, typer.Option("--anew", help="Forget what was trained under this name.")] = False,
+) -> None:
+    """Fine-tune a LoRA adapter on the answers of a dataset.
+
+    It begins from the base model. Run it again to go on with one that was interrupted or killed.
+    """
+    from kernel_lsp.learn.sft import forget, plan_sft, run_sft
+    from kernel_lsp.report.learning import event_text, planned_view
+
+    settings = settings_for(learn__rank=rank, learn__epochs=epochs, learn__length=length)
+    if anew:
+        forget(adapter, settings)
+    planned = plan_sft(dataset, adapter, settings, weights)
+    err.print(planned_view(planned))
+    trained = asyncio.run(run_sft(planned, settings, lambda event: err.print(event_text(event), markup=False)))
+    out.print(f"{adapter} is in {trained}", markup=False)

@@ -1,0 +1,1 @@
+"""The process that trains: the only one that imports torch, transformers, peft and TRL for that."""
