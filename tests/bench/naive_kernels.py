@@ -1,11 +1,11 @@
 """Refines naive kernels that have versions by hand: `python -m tests.bench.naive_kernels --public FOLDER`.
 
-Of each public kernel with several versions (`tests/wild`), whose files `python -m tests.wild.fetch FOLDER` has put there,
-the first version is refined without a model. What was found is judged again in fresh processes, and so are the versions
-by hand. A row's `share` is the speedup found over the best one by hand; 1 is a variant as fast as that.
+Of each public kernel with several versions (`tests/wild`), whose files `python -m tests.wild.fetch FOLDER` has put
+there, the first version is refined without a model. What was found is judged again in fresh processes, and so are the
+versions by hand. A row's `share` is the speedup found over the best one by hand; 1 is a variant as fast as that.
 
-Options: --public FOLDER; --only WORD in a kernel's name, as `llm.c/softmax`; --budget SECONDS (120) for refining; --keep
-FOLDER for the refined files; and those of `shards.py`. Rows are kept in `naive_kernels.jsonl`.
+Options: --public FOLDER; --only WORD in a kernel's name, as `llm.c/softmax`; --budget SECONDS (120) for refining;
+--keep FOLDER for the refined files; and those of `shards.py`. Rows are kept in `naive_kernels.jsonl`.
 """
 
 import argparse
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.judge.session import open_session
-from kernel_lsp.judge.target import make_target
+from kernel_lsp.judge.session import Session, open_session
+from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.refine.search import refine
 from tests.bench import shards
@@ -57,38 +57,47 @@ async def workplace(options: argparse.Namespace) -> AsyncGenerator[Callable[[Tas
     yield do
 
 
+@asynccontextmanager
+async def _session(target: Target) -> AsyncGenerator[Session]:
+    """Open a session with processes and folders of its own."""
+    async with (
+        scratch_folder() as folder,
+        warm_pool() as pool,
+        open_session(target, settings_below(folder), pool) as session,
+    ):
+        yield session
+
+
 async def rows_of(kernel: PublicKernel, paths: Sequence[Path], options: argparse.Namespace) -> AsyncIterator[Row]:
     """Give the rows of one kernel: refined, judged again, and each version by hand."""
     target = make_target(paths[0], workload=kernel.workload)
     try:
-        async with scratch_folder() as folder, warm_pool() as pool:
-            async with open_session(target, settings_below(folder), pool) as session:
-                found = await refine(session, budget=options.budget)
+        async with _session(target) as session:
+            found = await refine(session, budget=options.budget)
             yield {"number": "refined", **figures_of(found), "says": found.reason[:200]}
             if found.variant is not None and options.keep is not None:
                 kept = options.keep / kernel.name
                 kept.mkdir(parents=True, exist_ok=True)
                 (kept / paths[0].name).write_text(found.variant.kernel.text)
                 (kept / kernel.workload.name).write_text(found.variant.launch.text if found.variant.launch else "")
-        async with scratch_folder() as folder, warm_pool() as pool:
-            async with open_session(target, settings_below(folder), pool) as session:
-                candidates = {"again": found.variant} if found.variant is not None else {}
-                for version in kernel.versions[1:]:
-                    path = paths[kernel.places.index(kernel.place(version))]
-                    text, launch = path.read_text(), kernel.launch_text(version)
-                    label = f"by hand {version}"
-                    candidates[label] = target.version(text, label, ORIGIN, launch)
-                for number, candidate in candidates.items():
-                    verdict = await session.judge(candidate, always_run=True)
-                    yield {
-                        "number": number,
-                        "verdict": verdict.verdict.value,
-                        "speedup": verdict.speedup,
-                        "interval": verdict.interval,
-                        "label": candidate.label,
-                        "reason": verdict.reason,
-                        "says": f"{verdict.verdict.value} {verdict.speedup}",
-                    }
+        async with _session(target) as session:
+            candidates = {"again": found.variant} if found.variant is not None else {}
+            for version in kernel.versions[1:]:
+                path = paths[kernel.places.index(kernel.place(version))]
+                text, launch = path.read_text(), kernel.launch_text(version)
+                label = f"by hand {version}"
+                candidates[label] = target.version(text, label, ORIGIN, launch)
+            for number, candidate in candidates.items():
+                verdict = await session.judge(candidate, always_run=True)
+                yield {
+                    "number": number,
+                    "verdict": verdict.verdict.value,
+                    "speedup": verdict.speedup,
+                    "interval": verdict.interval,
+                    "label": candidate.label,
+                    "reason": verdict.reason,
+                    "says": f"{verdict.verdict.value} {verdict.speedup}",
+                }
     except KernelLspError as error:
         yield {"number": "refined", "reason": str(error), "says": f"not refined: {error}"}
 
@@ -134,9 +143,8 @@ def main() -> None:
         if name != "by_kernel":
             print(f"{name}: {value}")
     for name, one in figures["by_kernel"].items():
-        print(
-            f"{one['share']:6.2f}  {name}: {one['found']:.2f}x, by hand {one['by_hand']} ({one['best']}); {one['label']}"
-        )
+        by_hand = f"by hand {one['by_hand']} ({one['best']})"
+        print(f"{one['share']:6.2f}  {name}: {one['found']:.2f}x, {by_hand}; {one['label']}")
     if options.record:
         print(record(NAME, figures))
 
