@@ -246,8 +246,15 @@ class Workbench:
         """Return the proposers in the order of the settings: rewrites first, as the final structure is then tuned."""
         wanted = self.session.target.kernel
         there = [k.name for k in find_kernels(base.kernel.text, base.kernel.path)]  # a model's file has others
-        names = [wanted.name] if wanted and wanted.name in there else there
+        names = [wanted.name] if wanted and wanted.name in there else self._launched(there)
         return [proposer for make in makers for proposer in make(base, names, self.seed)]
+
+    def _launched(self, names: list[str]) -> list[str]:
+        """Return the kernels that the workload launches; all of them where that is not known."""
+        measured = self.session.measured
+        plans = measured.baseline.built.plans if measured is not None else ()
+        launched = {launch.kernel.split("<")[0].strip() for plan in plans for launch in plan.launches}
+        return [name for name in names if name in launched] or names
 
     async def _propose(self, proposers: Sequence[Proposer]) -> list[Candidate]:
         """Return the next few candidates, from each proposer in turn, without earlier ones."""

@@ -1,7 +1,7 @@
 """Indices of a CUDA kernel as polynomials: which neighbours a loop or a thread touches, and what is at one address.
 
 `inp + (b * T + t) * C` and the index `j` together are `inp + C*T*b + C*t + j`, however the kernel spells them: through
-constants, casts, macros, or functions of one `return`. What is no sum or product, such as `i / T`, is one unknown.
+constants, casts, macros, or functions of one `return`. Anything but sums and products, as `i / T`, is one unknown.
 """
 
 import re
@@ -83,7 +83,7 @@ def symbol(name: str) -> Polynomial:
 
 @dataclass(frozen=True)
 class _Given:
-    """What a macro's or function's parameters are, and the byte offset of its use; empty in the kernel's own text."""
+    """The values of a macro's or function's parameters, and the byte offset of its use; empty in the kernel's own text."""
 
     values: Mapping[str, Polynomial]
     at: int | None

@@ -58,7 +58,7 @@ class ProductAxis:
 
 @dataclass(frozen=True)
 class Operand:
-    """What a product takes from one matrix: `pointer[outer_factor * outer + depth_factor * k + rest]`.
+    """The elements of one matrix that a product takes: `pointer[outer_factor * outer + depth_factor * k + rest]`.
 
     Attributes:
         node: the access.

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from kernel_lsp.device.device import Device
+from kernel_lsp.refine.rewrites import cache_row, followed_by, vectorize
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at
 from kernel_lsp.refine.rewrites.launch_sites import LaunchSite, closed, find_launches, relaunched, whole_line
 from kernel_lsp.refine.rewrites.row_sharing import RowSharing
@@ -76,9 +77,9 @@ def _launched(rows: ThreadRows, team: Team, site: LaunchSite) -> list[Edit]:
 
 
 def rewrite(
-    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, device: Device
 ) -> Iterator[Candidate]:
-    """Yield the kernel with a warp, and with a block, for each row."""
+    """Yield the kernel with a warp, and with a block, for each row; then both with the rewrites of rows that follow."""
     try:
         tree = KernelTree(kernel_file, kernel)
         if tree.collective(tree.body):
@@ -92,13 +93,18 @@ def rewrite(
             return
     except LookupError:
         return
+    found: list[Candidate] = []
     for team in (warp_team(tree), block_team(tree)):
         try:
             edits = _shared_out(tree, use, rows, team)
             files = relaunched(tree, workload_file, sites, edits, partial(_launched, rows, team))
         except LookupError:
             continue
-        yield Candidate(kernel.language, *files, f"one {team.name} a row", "rewrite:parallel_rows")
+        found.append(Candidate(kernel.language, *files, f"one {team.name} a row", "rewrite:parallel_rows"))
+    yield from found
+    for further, most in ((vectorize.rewrite, 1), (cache_row.rewrite, None)):
+        for candidate in found:
+            yield from followed_by(candidate, kernel, device, further, most)
 
 
 def _is_flat(site: LaunchSite) -> bool:

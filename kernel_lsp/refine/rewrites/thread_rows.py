@@ -1,4 +1,4 @@
-"""Recognise kernels in which each thread of a flat launch has a number and does all of the work that belongs to it."""
+"""Recognise kernels in which each thread of a flat launch has a number, and does all of the work for that number."""
 
 import re
 from collections.abc import Iterator
