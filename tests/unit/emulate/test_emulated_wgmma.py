@@ -95,7 +95,7 @@ extern "C" __global__ void half_of_a_group(const unsigned char* a, float* c) {
     if (threadIdx.x < 64)
         asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
                      "%8, %9, 1, 1, 1, 0, 0;"
-                     : D8(d) : "l"(described(tile, 128, 256, 0)), "l"(described(tile + 2048, 128, 256, 0)));  // two warps
+                     : D8(d) : "l"(described(tile, 128, 256, 0)), "l"(described(tile + 2048, 128, 256, 0)));
     c[threadIdx.x] = d[0];
 }
 """
