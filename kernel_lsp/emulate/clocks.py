@@ -1,11 +1,11 @@
 """Tells which accesses of a block are ordered: a vector clock for each warp.
 
-Worker-only: imports numpy. A warp knows of each other warp up to which time its accesses come before its own. What
-accesses memory later than the instruction that asks for it (a bulk copy, `wgmma`) is an *agent*, with a clock of its
-own that no thread advances: the phases of a barrier, the groups of a thread.
+Worker-only: imports numpy. A warp knows of each other warp up to which time its accesses come before its own. A unit
+that accesses memory later than the instruction that asks for it (a bulk copy, `wgmma`) is an *agent*. It has a clock of
+its own that no thread advances: the phases of a barrier, the groups of a thread.
 
-The hardware reads and writes for agents by another path, the async proxy. What threads wrote is visible there only
-after a proxy fence; so there are two views of what a warp knows: of all accesses, and of those behind such a fence.
+The hardware reads and writes for agents by another path, the async proxy, where stores of threads are visible only
+after a proxy fence. So there are two views of a warp's knowledge: of all accesses, and of those before a proxy fence.
 """
 
 from __future__ import annotations

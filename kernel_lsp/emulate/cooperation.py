@@ -29,7 +29,7 @@ Array: TypeAlias = NDArray[Any]
 _ALL = 0xFFFFFFFF
 
 
-class _Warps:
+class WholeWarps:
     """Whole warps around a set of lanes: all threads of its blocks, padded to warps, on one axis."""
 
     def __init__(self, lanes: Lanes, alike: bool) -> None:
@@ -88,10 +88,10 @@ def bind_warp(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step
     position = decoder.position
 
     def step(resident: Resident, activation: Activation, lanes: Lanes) -> Successors | None:
-        around = _Warps(lanes, False).around
+        around = WholeWarps(lanes, False).around
         operands = [fetch(resident, activation, around) for fetch in fetches]
         alike = lanes.mask is None and all(operand.shape[0] == 1 for operand in operands)
-        warps = _Warps(lanes, alike)
+        warps = WholeWarps(lanes, alike)
         flat = [warps.gather(operand) for operand in operands]
         active = warps.active()
         if operation.mask is not None:
@@ -99,7 +99,7 @@ def bind_warp(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step
             whole = lanes.shape[1] == lanes.extent[1] and lanes.extent[1] % WARP == 0 and lanes.mask is None
             if not (whole and members.size == 1 and members.item() == _ALL):
                 # Rows that are alike here may differ in which lanes have exited.
-                every = _Warps(lanes, False)
+                every = WholeWarps(lanes, False)
                 all_flat = [every.gather(operand) for operand in operands]
                 faults = warp.faults(operation, every.active(), every.alive(resident), *all_flat)
                 if faults.absent.any() and not resident.forced:
@@ -124,7 +124,7 @@ def _warp_kinds(parts: tuple[str, ...], count: int) -> list[str]:
     return ["b32"] * count
 
 
-def _report(resident: Resident, warps: _Warps, faults: Any, lanes: Lanes, site: Site, opcode: str) -> None:
+def _report(resident: Resident, warps: WholeWarps, faults: Any, lanes: Lanes, site: Site, opcode: str) -> None:
     name = ".".join(opcode.split(".")[:3])
     reports = resident.reports
     source = warps.scatter(faults.source)
@@ -167,7 +167,7 @@ def _bind_product(decoder: Decoder, instruction: PtxInstruction, operation: Matr
     fetches = [[decoder.fetch(each, "b32") for each in _items(source)] for source in sources]
 
     def product(resident: Resident, activation: Activation, lanes: Lanes) -> None:
-        warps = _Warps(lanes, False)
+        warps = WholeWarps(lanes, False)
         operands = [
             tuple(warps.gather(fetch(resident, activation, warps.around)) for fetch in group) for group in fetches
         ]
@@ -193,8 +193,8 @@ def _bind_access(decoder: Decoder, instruction: PtxInstruction, site: Site, boun
     element = min(bound.width, 8)
     kind, words = raw_type(element), bound.width // element
 
-    def parts(resident: Resident, activation: Activation, lanes: Lanes) -> tuple[_Warps, Array, Lanes | None]:
-        warps = _Warps(lanes, False)
+    def parts(resident: Resident, activation: Activation, lanes: Lanes) -> tuple[WholeWarps, Array, Lanes | None]:
+        warps = WholeWarps(lanes, False)
         flat = warps.gather(locate(resident, activation, warps.around))
         step = None if stride is None else warps.gather(stride(resident, activation, warps.around))
         addresses = bound.addresses(flat.astype(np.uint64), step).astype(np.int64)
@@ -203,7 +203,7 @@ def _bind_access(decoder: Decoder, instruction: PtxInstruction, site: Site, boun
         reading, _ = lanes.where(takes[lanes.columns][None, :])
         return warps, addresses, reading
 
-    def column(warps: _Warps, values: Array, reading: Lanes) -> Array:
+    def column(warps: WholeWarps, values: Array, reading: Lanes) -> Array:
         """Return values of all lanes of the warps, read for those that access memory."""
         whole = values.reshape(reading.shape[0], -1)[:, : reading.extent[1]]
         return whole[:, reading.columns]

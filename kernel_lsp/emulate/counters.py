@@ -91,6 +91,13 @@ class Site:
         """Return the source line it came from."""
         return self.instruction.location
 
+    @property
+    def place(self) -> Location | None:
+        """Return the line to name in a message: for instructions that always stand in a wrapper, the kernel's call."""
+        location, parts = self.instruction.location, self.instruction.parts
+        wrapped = parts[0] in ("mbarrier", "wgmma") or parts[:3] == ("cp", "async", "bulk")
+        return location.chain[-1] if location is not None and wrapped else location
+
 
 @dataclass(frozen=True, slots=True)
 class RunCounters:

@@ -24,6 +24,7 @@ from kernel_lsp.emulate.program import Symbol
 from kernel_lsp.emulate.registers import Activation
 from kernel_lsp.emulate.resident import Resident
 from kernel_lsp.emulate.waits import PhaseWaits
+from kernel_lsp.emulate.wgmma import MatrixGroups
 from kernel_lsp.errors import CannotJudgeError
 
 _PATIENCE = 16  # iterations of a loop before others go first
@@ -66,6 +67,7 @@ class Blocks:
         self.resident = resident
         resident.barriers, resident.copies = Barriers(resident), Copies(resident)
         resident.cluster_barriers, resident.bulk_groups = ClusterBarriers(resident), BulkGroups(resident)
+        resident.matrix_groups = MatrixGroups(resident)
         resident.phases, resident.phase_waits = PhaseBarriers(resident), PhaseWaits(resident)
         self._waiters = (resident.barriers, resident.cluster_barriers, resident.phase_waits)
         resident.local.reserve(entry.local_bytes)

@@ -38,6 +38,7 @@ from kernel_lsp.emulate.sampling import steered_by_data
 from kernel_lsp.emulate.special import Geometry, Triple
 from kernel_lsp.emulate.tiles import bind_tiles
 from kernel_lsp.emulate.transfers import bind_transfers, space_of
+from kernel_lsp.emulate.wgmma import bind_wgmma
 from kernel_lsp.errors import KernelLspError
 
 BINDERS: tuple[Binder, ...] = (
@@ -53,6 +54,7 @@ BINDERS: tuple[Binder, ...] = (
     bind_copies,
     bind_warp,
     bind_matrix,
+    bind_wgmma,
     bind_arithmetic,
 )
 _LANES = 1 << 15  # threads resident together: enough to make numpy's overhead small, few enough for the caches

@@ -251,7 +251,7 @@ def pending_count(state: Array) -> Array:
 
 def lines_of(sites: list[Site]) -> str:
     """Return ` at line 3`, ` at lines 3 and 5`, or nothing if the places are unknown."""
-    lines = sorted({site.location.own.line for site in sites if site.location is not None})
+    lines = sorted({site.place.own.line for site in sites if site.place is not None})
     if not lines:
         return ""
     first = ", ".join(map(str, lines[:-1]))

@@ -54,7 +54,7 @@ class Reports:
         thread, block = self.geometry.thread(column), self.geometry.block(row)
         who = f"thread {_tuple(thread)} of block {_tuple(block)}"
         text = message.format(who=who)
-        where = location or site.location
+        where = location or site.place
         self._findings.add(Finding(kind, text[0].upper() + text[1:] + ".", where, thread=thread, block=block, **values))
 
     def _first(self, bad: Array, lanes: Lanes) -> tuple[int, int, int, int]:

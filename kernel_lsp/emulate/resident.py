@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kernel_lsp.emulate.copies import Copies
     from kernel_lsp.emulate.phases import PhaseBarriers
     from kernel_lsp.emulate.waits import PhaseWaits
+    from kernel_lsp.emulate.wgmma import MatrixGroups
 
 Array: TypeAlias = NDArray[Any]
 
@@ -108,6 +109,7 @@ class Resident:
         self.bulk_groups: BulkGroups
         self.cluster_barriers: ClusterBarriers
         self.copies: Copies
+        self.matrix_groups: MatrixGroups
         self.phases: PhaseBarriers
         self.phase_waits: PhaseWaits
 

@@ -32,7 +32,7 @@ def beside_agent(
         kind, why = FindingKind.OVERWRITTEN_STAGE, "may still read: it was not waited for"
     message = f"{{who}} {_VERBS[access]} byte {address:,} of shared memory, which {what} {why}"
     values: dict[str, Any] = {"space": "shared", "access": access, "address": address, "size": size}
-    other = reports.sites[conflict.site].location
+    other = reports.sites[conflict.site].place
     reports.say(kind, site, message, *thread, other=other, count=conflict.count, **values)
 
 
@@ -40,7 +40,7 @@ def before_copy(
     reports: Reports, address: int, copy: int, size: int, site: Site, thread: tuple[int, int], count: int
 ) -> None:
     """Report a read of shared memory to which a copy, the instruction of this index, came only afterwards."""
-    other = reports.sites[copy].location
+    other = reports.sites[copy].place
     at = f" at line {other.own.line}" if other else ""
     message = f"{{who}} reads byte {address:,} of shared memory, which the copy{at} writes only later"
     values: dict[str, Any] = {"space": "shared", "access": "read", "address": address, "size": size}
@@ -63,7 +63,7 @@ def agent_race(
         f"what {{who}} starts here {'overwrites' if writes else 'reads'} byte {address:,} of shared memory, {why}",
         int(rows[thread]),
         int(columns[thread]),
-        other=reports.sites[conflict.site].location,
+        other=reports.sites[conflict.site].place,
         space="shared",
         access="write" if writes else "read",
         address=address,
@@ -78,7 +78,7 @@ def _kind_of(reports: Reports, conflict: Conflict, writes: bool) -> tuple[Findin
         if conflict.before == "write" and not writes:
             return FindingKind.UNAWAITED_COPY, f"which {what} may still write: its phase was not waited for"
         return FindingKind.OVERWRITTEN_STAGE, f"which {what} may still {conflict.before}: it was not waited for"
-    other = reports.sites[conflict.site].location
+    other = reports.sites[conflict.site].place
     thread = reports.geometry.thread(conflict.thread)
     him = f"thread ({thread[0]}, {thread[1]}, {thread[2]})"
     at = f" at line {other.own.line}" if other else ""
@@ -93,5 +93,5 @@ def _kind_of(reports: Reports, conflict: Conflict, writes: bool) -> tuple[Findin
 def _asynchronous(reports: Reports, conflict: Conflict) -> str:
     """Return `the copy at line 3` or `wgmma at line 7`."""
     earlier = reports.sites[conflict.site]
-    at = f" at line {earlier.location.own.line}" if earlier.location else ""
+    at = f" at line {earlier.place.own.line}" if earlier.place else ""
     return ("wgmma" if earlier.instruction.parts[0] == "wgmma" else "the copy") + at

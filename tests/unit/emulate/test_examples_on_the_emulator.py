@@ -34,8 +34,8 @@ def programs():
     return checked(PLANTED)
 
 
-def test_there_are_twenty_seven_examples():
-    assert len(ALL) == 27
+def test_there_are_twenty_nine_examples():
+    assert len(ALL) == 29
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: f"{path.parent.name}/{path.name}")
