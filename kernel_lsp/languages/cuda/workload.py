@@ -26,6 +26,10 @@ _TWO_DIMENSIONAL = re.compile(r"\b(?:blockIdx|threadIdx)\s*\.\s*y\b")
 _BLOCK, _TILE = 256, 16
 _TYPEDEF = re.compile(r"\btypedef\s+([\w: ]+?)\s+(\w+)\s*;")
 _USING = re.compile(r"\busing\s+(\w+)\s*=\s*([\w: ]+?)\s*;")
+_ASSIGNED = re.compile(  # after an element, cast or not
+    r"[\s)]*(?:\[\w+\][\s)]*)?(?:\.\w+\s*)?(?:=(?!=)|[-+*/%|&^]=|<<=|>>=|\+\+|--)"
+)
+_RESULT = re.compile(r"(?i)(?:[dgp]_)?(?:out\w*|dst\w*|dest\w*|res(?:ult)?s?)")
 _EXTERN_SHARED = re.compile(r"\bextern\s+__shared__")
 
 
@@ -51,11 +55,33 @@ def _is_read_first(name: str, body: str) -> bool:
     if re.search(rf"\batomic\w+\s*\(\s*&?\s*{name}\b", body):
         return True
     uses = list(re.finditer(rf"\b{name}\s*\[|\*\s*{name}\b", body))
-    if not uses:
+    if not uses or (_RESULT.fullmatch(name) and re.search(rf"&\s*{name}\b", body)):  # written through its address
         return False
     rest = body[uses[0].start() :].partition(";")[0]
     written = re.match(rf"(?:{name}\s*\[[^;=]*\]|\*\s*{name})\s*=(?!=)", rest)
     return written is None or re.search(rf"\b{name}\s*\[|\*\s*{name}\b", rest[written.end() :]) is not None
+
+
+def _is_only_read(name: str, body: str) -> bool:
+    """Return True if every use of a pointer reads an element: nothing is assigned to one, and no address is taken."""
+    uses = list(re.finditer(rf"(?<![.\w])(?<!->){name}\b", body))
+    for use in uses:
+        after = body[use.end() :].lstrip()
+        if not after.startswith("[") or re.search(r"(?:(?<!&)&|\+\+|--)[\s(]*\Z", body[: use.start()]):
+            return False
+        if _ASSIGNED.match(after[_closing(after) :]):
+            return False
+    return bool(uses)
+
+
+def _closing(text: str) -> int:
+    """Return the position after the bracket that closes the one at the beginning of a text."""
+    depth = 0
+    for at, character in enumerate(text):
+        depth += {"[": 1, "]": -1}.get(character, 0)
+        if depth == 0:
+            return at + 1
+    return len(text)
 
 
 def _of_cuda(parameter: Parameter, aliases: Mapping[str, str], body: str) -> Argument:
@@ -64,7 +90,9 @@ def _of_cuda(parameter: Parameter, aliases: Mapping[str, str], body: str) -> Arg
     if "*" in kind or "[" in kind:
         constant = re.search(r"\bconst\b", kind.split("*")[0]) is not None
         dtype = next((dtype for pattern, dtype in _DTYPES if re.search(pattern, kind)), "torch.float32")
-        mutated = not constant and _is_read_first(parameter.name, body.partition("{")[2])
+        code = body.partition("{")[2]
+        constant = constant or _is_only_read(parameter.name, code)
+        mutated = not constant and _is_read_first(parameter.name, code)
         return Argument(name, "input" if constant or mutated else "output", dtype, mutated=mutated)
     if _INTEGER.search(parameter.type):
         return Argument(name, "extent")

@@ -114,6 +114,32 @@ def test_what_a_kernel_reads_and_writes_is_an_input_that_it_mutates():
     assert "torch.empty" not in text
 
 
+COURSE = """
+__global__ void sgemv(float* A, float* x, float* y, int M, int N) {
+    float sum = 0;
+    for (int i = 0; i < N; ++i) if (A[i]) sum += reinterpret_cast<float4*>(A + i)->x * x[i];
+    y[blockIdx.x] = sum;
+}
+__global__ void scan(float* data, float* scale, float* out, int n) {
+    for (int i = 0; i < n; ++i) data[i] *= scale[i];
+    *reinterpret_cast<float4*>(&out[4 * threadIdx.x]) = make_float4(scale[0], 0, 0, 0);
+}
+"""
+
+
+def test_a_pointer_that_is_only_read_is_an_input_whatever_its_type():
+    text = draft_for(SourceFile(Path("kernel.cu"), COURSE.replace("reinterpret_cast<float4*>(A + i)->x", "A[i]")))
+    assert "CONTRACT" not in text
+    assert "def launch(module, A, x):" in text
+    assert "return y\n" in text
+    text = draft_for(SourceFile(Path("kernel.cu"), COURSE))
+    assert 'mutates=("A",)' in text, "whatever its address is used for"
+    text = draft_for(SourceFile(Path("kernel.cu"), COURSE), "scan")
+    assert 'mutates=("data",)' in text
+    assert "def launch(module, data, scale):" in text
+    assert "return data, out\n" in text
+
+
 def test_sizes_of_many_extents_stay_within_reason():
     text = draft("__global__ void k(const float* x, float* y, int B, int T, int C, int NH) {}")
     assert "dict(B=64, T=64, C=64, NH=64)" in text

@@ -3,7 +3,7 @@
 import torch
 
 CASES = [
-    {"batch": 1, "tokens": 9, "heads": 4, "keys": 2, "size": 32},
+    {"batch": 1, "tokens": 9, "heads": 4, "keys": 2, "size": 48},
     {"batch": 2, "tokens": 2048, "heads": 32, "keys": 8, "size": 64},
 ]
 CONTRACT = {"contiguous": True}
