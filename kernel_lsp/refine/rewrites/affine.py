@@ -83,7 +83,7 @@ def symbol(name: str) -> Polynomial:
 
 @dataclass(frozen=True)
 class _Given:
-    """The values of a macro's or function's parameters, and the byte offset of its use; empty in the kernel's own text."""
+    """The values of the parameters of a macro or function, and the byte offset of its use; empty in the kernel's text."""
 
     values: Mapping[str, Polynomial]
     at: int | None
