@@ -39,6 +39,7 @@ class Examination:
         done: the steps that were done, and with them the rules that were checked.
         times: by case; None if it was not timed.
         lasting: True if the same texts always give the same result; False, for one, after a process died.
+        emulation: its runs on the emulator, with paths as in `findings`; None without any.
     """
 
     findings: tuple[Diagnostic, ...]
@@ -48,6 +49,7 @@ class Examination:
     done: tuple[Needs, ...] = (Needs.NOTHING,)
     times: tuple[CaseTime, ...] | None = None
     lasting: bool = True
+    emulation: Emulation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,26 @@ def movable(found: Diagnostic, folder: Path) -> Diagnostic:
     path = Path(found.path)
     base = folder.absolute() if path.is_absolute() else folder
     return replace(found, path=os.path.relpath(path, base))
+
+
+def moved_runs(emulation: Emulation, folder: Path, *, back: bool) -> Emulation:
+    """Return runs with their paths relative to `folder`, or with `back` the other way."""
+    base = str(folder.absolute())
+
+    def move(path: str) -> str:
+        if not path:  # the machine code names no place
+            return path
+        return os.path.normpath(os.path.join(base, path)) if back else os.path.relpath(path, base)  # noqa: PTH118
+
+    runs = tuple(
+        replace(
+            run,
+            findings=tuple(replace(one, path=move(one.path)) for one in run.findings),
+            counters=tuple(replace(one, path=move(one.path)) for one in run.counters),
+        )
+        for run in emulation.runs
+    )
+    return replace(emulation, runs=runs)
 
 
 def placed(found: Diagnostic, folder: Path) -> Diagnostic:

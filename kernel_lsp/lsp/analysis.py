@@ -49,6 +49,7 @@ class Analysis:
         self._facts: dict[str, tuple[CompiledText, ...]] = {}
         self._lines: dict[str, tuple[str, dict[int, list[MachineLine]]]] = {}
         self._counters: dict[str, tuple[str, list[dict[str, Any]]]] = {}
+        self._excused: set[str] = set()
         self._movement = asyncio.Event()
 
     def of(self, document: Document) -> tuple[CompiledText, ...]:
@@ -137,13 +138,21 @@ class Analysis:
     async def _compile(self, document: Document) -> None:
         try:
             answer = await self._ask(document, "facts", on_event=lambda event: self._hear(document, event))
-        except ServiceFailure as failure:
-            answer = [_complaint(document, str(failure))]
+        except (ServiceFailure, RunnerError) as failure:  # nothing that the text could be blamed for
+            self._excuse(str(failure))
+            answer = []
         except KernelLspError as error:
             answer = [_complaint(document, str(error))]
         self._take(document, tuple(map(_compiled, answer)))
         if self._facts.get(document.uri) == self.of(document) and self.of(document):
             self._background.start(self._disassemble(document))
+
+    def _excuse(self, why: str) -> None:
+        """Tell the user, once for each reason, why a text was not compiled."""
+        log.warning("not compiled: %s", why)
+        if why not in self._excused:
+            self._excused.add(why)
+            self._client.show(f"Kernel LSP could not compile: {why}")
 
     def _hear(self, document: Document, event: dict[str, Any]) -> None:
         """Show the facts that come before those of the workload's launches, if nothing better is known."""

@@ -44,7 +44,7 @@ class Permission:
 
     Attributes:
         trust: the folders that the user trusts.
-        is_the_clients: True if the client has a notion of trust of its own, and tells its user of it.
+        is_the_clients: True if the client has a notion of trust of its own, and shows it to its user.
     """
 
     def __init__(self, folders: Folders, trust: Trust) -> None:

@@ -4,27 +4,25 @@ import asyncio
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import msgspec
 from platformdirs import user_cache_path
 
 from kernel_lsp.config.variables import named_variables
 from kernel_lsp.errors import RunnerError
-from kernel_lsp.runner import protocol
 from kernel_lsp.runner.environment import environment_in, passed_on, system_paths
 from kernel_lsp.runner.fork_server import NurseryRequest
 from kernel_lsp.runner.libraries import shared
 from kernel_lsp.runner.nursery import ForkRequest
+from kernel_lsp.runner.open_nursery import NurseryGoneError, OpenNursery, fork_worker
 from kernel_lsp.runner.sandbox import Confinement
 from kernel_lsp.runner.sessions import kill_session
 from kernel_lsp.runner.warm import ForkServer, WarmNursery
@@ -33,7 +31,6 @@ from kernel_lsp.runner.worker import Worker
 ATTEMPTS = 2
 """How often anything is tried that breaks the workers, each time with others."""
 _START_SECONDS = 120.0
-_FORK_SECONDS = 30.0
 _MOST_SAID = 16 << 20  # bytes that are read of a program's output
 _ITSELF = "/proc/self"  # CUDA's driver writes the names of its threads there, and fails if it cannot
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm")
@@ -74,51 +71,6 @@ _RECIPES = {
 }
 
 
-class _Nursery:
-    """The parent's side of one nursery process."""
-
-    def __init__(self, process: asyncio.subprocess.Process | WarmNursery, control: socket.socket) -> None:
-        self.process = process
-        self._control = control
-        self._turn = asyncio.Lock()
-
-    async def fork(self, request: ForkRequest, connection: socket.socket) -> int:
-        # Read the answer even if the caller is cancelled: left unread, the next request would get it.
-        async with self._turn:
-            asking = asyncio.ensure_future(self._ask(request, connection))
-            try:
-                return await asyncio.shield(asking)
-            except asyncio.CancelledError:
-                with contextlib.suppress(RunnerError):
-                    pid = await asking
-                    os.kill(pid, signal.SIGKILL)
-                raise
-
-    async def _ask(self, request: ForkRequest, connection: socket.socket) -> int:
-        try:
-            await asyncio.to_thread(
-                socket.send_fds, self._control, [msgspec.json.encode(request)], [connection.fileno()]
-            )
-            async with asyncio.timeout(_FORK_SECONDS):
-                answer = await asyncio.get_running_loop().sock_recv(self._control, 64)
-        except (OSError, TimeoutError) as error:
-            raise RunnerError("the process that starts workers is gone", cure="Start again.") from error
-        if not answer:
-            raise RunnerError("the process that starts workers is gone", cure="Start again.")
-        return int(answer)
-
-    async def close(self) -> list[str]:
-        """End it and its workers; return the lines that it wrote to its standard error."""
-        self._control.close()
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
-        if isinstance(self.process, WarmNursery):
-            await self.process.wait()
-            return []
-        _, said = await self.process.communicate()
-        return said.decode(errors="replace").strip().splitlines()
-
-
 class Pool:
     """Starts workers. Use as an async context manager; leaving it kills every worker it started, and starts no more.
 
@@ -140,7 +92,7 @@ class Pool:
         self._variables: set[str] = set()
         self._allowing, self._before = 0, (self._readable, self._variables)
         self._writable = {_ITSELF, *_DEVICES, *map(str, Path("/dev").glob("nvidia*"))}
-        self._nurseries: dict[Flavour, asyncio.Task[_Nursery]] = {}
+        self._nurseries: dict[Flavour, asyncio.Task[OpenNursery]] = {}
         self._workers: set[Worker] = set()
         self._programs: set[int] = set()
         self._closed = False
@@ -247,11 +199,15 @@ class Pool:
             module=f"{_ROLES}.{role}",
             scratch=str(scratch),
             first=first,
-            libraries=self.libraries,
+            libraries=() if flavour is Flavour.COMPILE else self.libraries,  # which starts within a second
             environment=named_variables(variables) | environment_in(scratch) | self._visible | own,
             confinement=confinement,
         )
-        pid, ours = await _fork(nursery, request, parameters)
+        try:
+            pid, ours = await fork_worker(nursery, request, parameters)
+        except NurseryGoneError:
+            scratch.mkdir(parents=True, exist_ok=True)
+            pid, ours = await fork_worker(await self._another(flavour, nursery), request, parameters)
         worker = Worker(pid, ours, scratch, role, frozenset(readable | variables))
         self._workers.add(worker)
         self._pids.add(pid)
@@ -259,6 +215,17 @@ class Pool:
         if self._closed:  # while it was forked
             worker.kill()
         return worker
+
+    async def _another(self, flavour: Flavour, gone: OpenNursery) -> OpenNursery:
+        """Return a nursery in place of one that is gone; of several callers the first starts it."""
+        kind = self._nursery(flavour)
+        task = self._nurseries.get(kind)
+        if task is not None and task.done() and task.result() is gone:
+            del self._nurseries[kind]
+            await gone.close()
+        self._require_open()
+        self.preload(flavour)
+        return await asyncio.shield(self._nurseries[kind])
 
     async def run(self, command: Sequence[str], *, deadline: float) -> tuple[int | None, str]:
         """Run a program to its end; return its exit status and output. The status is None if killed after `deadline` s.
@@ -323,7 +290,7 @@ class Pool:
         if self._closed:
             raise RunnerError("no process is started any more: what would use it has ended", cure="Start again.")
 
-    async def _start(self, flavour: Flavour) -> _Nursery:
+    async def _start(self, flavour: Flavour) -> OpenNursery:
         ours, theirs = socket.socketpair()
         recipe, folder = _RECIPES[flavour], self.folder / flavour
         folder.mkdir(exist_ok=True)
@@ -343,7 +310,7 @@ class Pool:
             )
         theirs.close()
         ours.setblocking(False)
-        nursery = _Nursery(process, ours)
+        nursery = OpenNursery(process, ours)
         try:
             async with asyncio.timeout(_START_SECONDS):
                 ready = await asyncio.get_running_loop().sock_recv(ours, 64)
@@ -371,19 +338,3 @@ class Pool:
     def _environment_of(self, recipe: _Recipe) -> dict[str, str]:
         path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
         return passed_on() | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | self._visible | recipe.environment
-
-
-async def _fork(nursery: _Nursery, request: ForkRequest, parameters: Mapping[str, object]) -> tuple[int, socket.socket]:
-    """Return a fresh process and our end of the socket to it; its folder is removed where there is none."""
-    ours, theirs = socket.socketpair()
-    try:
-        pid = await nursery.fork(request, theirs)
-        await asyncio.to_thread(ours.sendall, protocol.frame(parameters))
-    except BaseException:
-        ours.close()
-        shutil.rmtree(request.scratch, ignore_errors=True)
-        raise
-    finally:
-        theirs.close()
-    ours.setblocking(False)
-    return pid, ours

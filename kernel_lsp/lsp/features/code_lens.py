@@ -70,7 +70,8 @@ class CodeLenses:
             return []
         found = self._analysis.latest(document.uri)
         if found is None:
-            return [Lens("does not compile" if self._analysis.is_compiled(document) else "compiling", "")]
+            failed = "does not compile" if self._analysis.of(document) else "not compiled: the log says why"
+            return [Lens(failed if self._analysis.is_compiled(document) else "compiling", "")]
         facts = [fact for _, fact in facts_of(found[:1], kernel)]
         if not facts:
             return [Lens("no launch says how to compile this", "")]

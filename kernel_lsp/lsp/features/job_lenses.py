@@ -1,6 +1,6 @@
-"""Lenses about judging: what to do next with a kernel, its measured time, its jobs, and its verified variants.
+"""Lenses about judging: the next step with a kernel, its measured time, its jobs, and its verified variants.
 
-What can be clicked leads: trust, then a workload, then a check, then a search, then its difference.
+The next step is trust, then a workload, then a check, then a search, then its difference.
 """
 
 from typing import TYPE_CHECKING

@@ -13,7 +13,7 @@ from kernel_lsp.source.files import read_source
 async def check_text(job: JobContext) -> dict[str, Any]:
     """Check the text as it is in the editor; return the report."""
     job.doing("checking")
-    [report] = await check([job.source], job.settings, texts=job.texts)
+    [report] = await check([job.source], job.settings, store=job.store, texts=job.texts)
     return _checked(report, _passed(report))
 
 

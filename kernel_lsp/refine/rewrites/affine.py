@@ -83,7 +83,7 @@ def symbol(name: str) -> Polynomial:
 
 @dataclass(frozen=True)
 class _Given:
-    """The values of the parameters of a macro or function, and the byte offset of its use; empty in the kernel's text."""
+    """The parameters' values of a macro or function, and the byte offset of its use; empty in the kernel's own text."""
 
     values: Mapping[str, Polynomial]
     at: int | None

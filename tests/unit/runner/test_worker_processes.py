@@ -141,6 +141,24 @@ def test_a_worker_after_one_that_died_works(run, subject):
     assert run(run_on_nothing(run(subject(launch())))).published.outputs
 
 
+def test_a_nursery_that_was_killed_is_replaced(pool, run):
+    """As the system does where memory is short: it takes the largest process."""
+
+    async def start_two():
+        await pool.worker(Flavour.COMPILE, "compile")
+        nursery = await pool._nurseries[Flavour.COMPILE]
+        nursery.process.kill()
+        await nursery.process.wait()
+        second = await pool.worker(Flavour.COMPILE, "compile")
+        third = await pool.worker(Flavour.COMPILE, "compile")
+        return second, third, nursery
+
+    second, third, nursery = run(start_two())
+    assert pool._nurseries[Flavour.COMPILE].result() is not nursery
+    assert not gone(second.pid)
+    assert not gone(third.pid)
+
+
 def test_printing_without_end_disturbs_nothing(run, subject):
     worker = run(subject(launch("for _ in range(40): os.write(1, b'x' * 65536); os.write(2, b'\\xff' * 65536)")))
     assert run(run_on_nothing(worker)).published.outputs[0].shape == (1,)

@@ -1,0 +1,90 @@
+"""The parent's side of a nursery: has it fork workers, and ends it."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Mapping
+
+import msgspec
+
+from kernel_lsp.errors import RunnerError
+from kernel_lsp.runner import protocol
+from kernel_lsp.runner.nursery import ForkRequest
+from kernel_lsp.runner.warm import WarmNursery
+
+_FORK_SECONDS = 30.0
+
+
+class NurseryGoneError(RunnerError):
+    """A nursery ended without being told to, as where the system ran out of memory."""
+
+
+class OpenNursery:
+    """The parent's side of one nursery process."""
+
+    def __init__(self, process: asyncio.subprocess.Process | WarmNursery, control: socket.socket) -> None:
+        self.process = process
+        self._control = control
+        self._turn = asyncio.Lock()
+
+    async def fork(self, request: ForkRequest, connection: socket.socket) -> int:
+        """Return the process id of a new worker, which holds `connection`.
+
+        Raises:
+            NurseryGoneError: the nursery does not answer any more.
+        """
+        # Read the answer even if the caller is cancelled: left unread, the next request would get it.
+        async with self._turn:
+            asking = asyncio.ensure_future(self._ask(request, connection))
+            try:
+                return await asyncio.shield(asking)
+            except asyncio.CancelledError:
+                with contextlib.suppress(RunnerError):
+                    pid = await asking
+                    os.kill(pid, signal.SIGKILL)
+                raise
+
+    async def _ask(self, request: ForkRequest, connection: socket.socket) -> int:
+        try:
+            await asyncio.to_thread(
+                socket.send_fds, self._control, [msgspec.json.encode(request)], [connection.fileno()]
+            )
+            async with asyncio.timeout(_FORK_SECONDS):
+                answer = await asyncio.get_running_loop().sock_recv(self._control, 64)
+        except (OSError, TimeoutError) as error:
+            raise NurseryGoneError("the process that starts workers is gone", cure="Start again.") from error
+        if not answer:
+            raise NurseryGoneError("the process that starts workers is gone", cure="Start again.")
+        return int(answer)
+
+    async def close(self) -> list[str]:
+        """End it and its workers; return the lines that it wrote to its standard error."""
+        self._control.close()
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        if isinstance(self.process, WarmNursery):
+            await self.process.wait()
+            return []
+        _, said = await self.process.communicate()
+        return said.decode(errors="replace").strip().splitlines()
+
+
+async def fork_worker(
+    nursery: OpenNursery, request: ForkRequest, parameters: Mapping[str, object]
+) -> tuple[int, socket.socket]:
+    """Return a fresh process and our end of the socket to it; its folder is removed where there is none."""
+    ours, theirs = socket.socketpair()
+    try:
+        pid = await nursery.fork(request, theirs)
+        await asyncio.to_thread(ours.sendall, protocol.frame(parameters))
+    except BaseException:
+        ours.close()
+        shutil.rmtree(request.scratch, ignore_errors=True)
+        raise
+    finally:
+        theirs.close()
+    ours.setblocking(False)
+    return pid, ours

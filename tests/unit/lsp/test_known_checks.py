@@ -1,0 +1,50 @@
+"""What the command line has checked is known in the editor too, and what a check has counted is kept with it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp.check import check, checker
+from kernel_lsp.check.record import moved_runs
+from kernel_lsp.config.settings import PathSettings, Settings
+from kernel_lsp.judge.emulation import EmulatedRun, Emulation
+from kernel_lsp.lsp.job_handlers.checks import check_text
+from kernel_lsp.lsp.job_handlers.context import JobContext
+from kernel_lsp.runner.emulated import EmulatedFinding, LineCounters
+from kernel_lsp.source.files import read_source
+from kernel_lsp.store.store import open_store
+
+KERNEL = "__global__ void scale(float* x) { x[threadIdx.x] *= 2.f; }\n"
+
+
+def test_a_file_that_was_checked_is_not_examined_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "scale.cu"
+    path.write_text(KERNEL)
+    paths = PathSettings(data=tmp_path / "data", cache=tmp_path / "cache")
+    settings = Settings(arch=["sm_90"], paths=paths)
+
+    async def nothing(*_: object, **__: object) -> None:
+        raise AssertionError("it was examined again")
+
+    with open_store(paths.data) as store:
+        asyncio.run(check([read_source(path)], settings, store=store))
+        monkeypatch.setattr(checker, "examine", nothing)
+        params = {"path": str(path), "kernel": None, "label": None, "texts": {str(path): KERNEL}}
+        job = JobContext(params, settings, lambda _: None, store, None)  # pyright: ignore[reportArgumentType]
+        assert asyncio.run(check_text(job))["reason"] == "compiled, not run: it has no workload"
+
+
+def test_counts_by_line_hold_for_a_copy_elsewhere(tmp_path: Path) -> None:
+    run = EmulatedRun(
+        "n=1",
+        "normal",
+        4,
+        (EmulatedFinding("misaligned", "it is", str(tmp_path / "a.cu"), 3, "k"),),
+        (LineCounters("k", str(tmp_path / "a.cu"), 3, 7), LineCounters("k", "", 0, 1)),
+    )
+    kept = moved_runs(Emulation((run,)), tmp_path, back=False)
+    assert [one.path for one in kept.runs[0].counters] == ["a.cu", ""]
+    assert kept.runs[0].findings[0].path == "a.cu"
+    assert moved_runs(kept, tmp_path, back=True) == Emulation((run,))
+    assert moved_runs(kept, Path("/other"), back=True).runs[0].counters[0].path == "/other/a.cu"
