@@ -18,6 +18,7 @@ from kernel_lsp.source.trees import field, text_of, walk
 
 _PARSER = Parser(cuda_grammar())
 _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)[uUlL]*")
+_NEAR = 4  # elements
 _DEPTH = 24  # of names that stand for others
 
 
@@ -71,6 +72,11 @@ def _sum(terms: Mapping[tuple[str, ...], int]) -> Polynomial:
     return Polynomial({key: n for key, n in terms.items() if n})
 
 
+def is_near(factor: Polynomial | None) -> bool:
+    """Return True if an index that grows by `factor` from one access to the next stays within the same sectors."""
+    return factor is not None and factor.value is not None and 0 < abs(factor.value) <= _NEAR
+
+
 def number(value: int) -> Polynomial:
     """Return a number as a polynomial."""
     return _sum({(): value})
@@ -83,7 +89,7 @@ def symbol(name: str) -> Polynomial:
 
 @dataclass(frozen=True)
 class _Given:
-    """The parameters' values of a macro or function, and the byte offset of its use; empty in the kernel's own text."""
+    """Values of a macro's or function's parameters, and the byte offset of its use; empty in the kernel's own text."""
 
     values: Mapping[str, Polynomial]
     at: int | None
