@@ -3,7 +3,8 @@
 Each kernel gets a pool of processes and folders of its own, so that nothing is kept from before. The session is opened
 and the kernel judged beside itself; the first such verdict (`itself 1`, with the opening) is a cold one, the others are
 warm. Then versions with a planted bug each are judged (`bug`), and the kernel is refined (`refined`). Bugs are those
-that `check --strength` plants, in an order by chance, as far as they change the machine code of what is launched.
+that `check --strength` plants: those that `project.toml` names, then others in an order by chance, as far as they
+change the machine code of what is launched.
 
 Options: --public FOLDER that `python -m tests.wild.fetch FOLDER` has filled; --only WORD in a kernel's name, as
 `liger/swiglu`; --times (3) it is judged beside itself; --bugs (2); --budget SECONDS (60) for refining, 0 for not; and
@@ -15,7 +16,7 @@ import asyncio
 import random
 import statistics
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ async def rows_of(kernel: PublicKernel, path: Path, numbers: Sequence[str], budg
                     row = await verdict_on(session, target.version(text, number, ORIGIN), number)
                     yield row | ({"opening_s": round(opened, 3)} if number == "itself 1" else {})
                 bugs = [number for number in numbers if number.startswith("bug")]
-                async for number, bug in planted(session, bugs):
+                async for number, bug in planted(session, bugs, kernel.bugs):
                     yield await verdict_on(session, bug, number)
                 if "refined" in numbers:
                     found = figures_of(await refine(session, budget=budget))
@@ -90,17 +91,22 @@ async def rows_of(kernel: PublicKernel, path: Path, numbers: Sequence[str], budg
             yield {"number": numbers[0], "verdict": "none", "reason": str(error), "says": f"no verdict: {error}"}
 
 
-async def planted(session: Session, numbers: Sequence[str]) -> AsyncIterator[tuple[str, Candidate]]:
-    """Give as many versions with a bug, labelled with line and change; the same ones each time for the same file."""
+async def planted(
+    session: Session, numbers: Sequence[str], first: Collection[str]
+) -> AsyncIterator[tuple[str, Candidate]]:
+    """Give as many versions with a bug, labelled with line and change, those of the labels in `first` first.
+
+    They are the same ones each time for the same file.
+    """
     target = session.target
     same = (await session.builders.build(target.workload, target.baseline)).digests
     mutations = list(find_mutations(target.source, target.language))
     random.Random(target.source.text).shuffle(mutations)
+    labelled = [(f"line {mutation.line}: {mutation.what}", mutation) for mutation in mutations]
     left = list(numbers)
-    for mutation in mutations:
+    for label, mutation in sorted(labelled, key=lambda one: one[0] not in first):
         if not left:
             return
-        label = f"line {mutation.line}: {mutation.what}"
         candidate = target.version(mutation.applied_to(target.source.text), label, ORIGIN)
         built = await session.builders.build(target.workload, candidate)
         if built.ok and built.digests != same:

@@ -39,12 +39,14 @@ class PublicKernel:
         workload: our file.
         versions: which of the file's kernels, or ways to launch one, `launch` knows by the number in its line
             `VERSION = 1`; the first is the baseline of all. Empty where there is only one.
+        bugs: line and text of planted bugs (`source.mutations`) that its workload must find, on the emulator too.
     """
 
     name: str
     places: tuple[str, ...]
     workload: Path
     versions: tuple[int, ...]
+    bugs: tuple[str, ...] = ()
 
     def place(self, version: int) -> str:
         """The file of one version."""
@@ -107,6 +109,7 @@ def _project(manifest: Path) -> Project:
             tuple(entry["files"]) if "files" in entry else (entry["file"],),
             folder / f"{name}_workload.py",
             tuple(entry.get("versions", ())),
+            tuple(entry.get("bugs", ())),
         )
         for name, entry in content.get("kernels", {}).items()
     )

@@ -34,7 +34,7 @@ class _Function:
 
     @cached_property
     def parameters(self) -> list[str]:
-        given = field(self.node, "parameters").named_children
+        given = [node for node in field(self.node, "parameters").named_children if node.type != "comment"]
         return [text_of(node.named_children[0] if node.named_children else node) for node in given]
 
     @cached_property

@@ -171,3 +171,23 @@ def test_a_missing_rescale_is_planted():
     assert of_triton <= set(planted(ONLINE_TRITON, Language.TRITON)[Bug.DROPPED_TERM])
     of_cuda = {"`d` for `d * expf(x[i])`", "`d *= expf(x[i])` left out"}
     assert of_cuda <= set(planted(ONLINE_CUDA, Language.CUDA)[Bug.DROPPED_TERM])
+
+
+def test_comments_among_parameters_are_no_parameters():
+    text = """import triton
+import triton.language as tl
+
+@triton.jit
+def k(
+    x_ptr,  # input, of n rows
+    stride,  # of a row
+    n,  # rows
+    cols,  # in a row
+    BLOCK: tl.constexpr,
+):
+    i = tl.program_id(0) * stride + tl.arange(0, BLOCK)
+    tl.store(x_ptr + i, tl.load(x_ptr + i, mask=i < cols) * n, mask=i < cols)
+"""
+    found = list(find_mutations(SourceFile(Path("k.py"), text), Language.TRITON))
+    assert any("`stride` → " in bug.what for bug in found)
+    assert not any("#" in bug.what for bug in found)
