@@ -87,7 +87,7 @@ def bind_wgmma(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Ste
 
 @dataclass(frozen=True)
 class _Form:
-    """What an instruction multiplies.
+    """The product that an instruction computes.
 
     Attributes:
         product: of raw matrices.
@@ -95,8 +95,8 @@ class _Form:
         size: bytes of an element of A and B.
         d: the fragment of D in a warp.
         a: that of A, if it is in registers.
-        negative: whether A and B change their sign.
-        transposed: whether A and B lie with their rows in K.
+        negative: for A and for B, True if it changes its sign.
+        transposed: for A and for B, True if neighbours in M or N lie side by side.
     """
 
     product: Product
