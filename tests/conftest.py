@@ -15,6 +15,7 @@ _FAST = frozenset(_ROOT / "unit" / name for name in ("config", "documentation", 
 """Folders of the inner loop, whose tests start no worker and compile nothing."""
 _LONGEST = (
     "exploits/test_exploits.py",
+    "unit/pool/test_ray_pool.py",
     "unit/refine/test_a_real_model_refines.py",
     "unit/model/test_served_model.py",
     "editors",

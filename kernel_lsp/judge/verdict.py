@@ -319,14 +319,7 @@ class ExtensionRecord(Record):
 
 
 class Where(Record):
-    """The lane of a pool in which a verdict was made.
-
-    Attributes:
-        host: name of the machine.
-        lane: name of the lane.
-        gpu: UUID of its GPU; None for the emulator.
-        pid: process that judged.
-    """
+    """The lane in which a verdict was made: host, its name, UUID of its GPU (None for the emulator), its process."""
 
     host: str
     lane: str
