@@ -25,7 +25,7 @@ from kernel_lsp.emulate.matrix.formats import BITS
 from kernel_lsp.emulate.matrix.fragments import Fragment, accumulator, multiplicand_a
 from kernel_lsp.emulate.matrix.mma import Product, bind_product, sizes
 from kernel_lsp.emulate.memory import raw_type
-from kernel_lsp.emulate.program import Immediate, Instruction, Operand, Vector
+from kernel_lsp.emulate.program import Immediate, Operand, PtxInstruction, Vector
 from kernel_lsp.emulate.registers import Activation, Fetch, Store
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class MatrixGroups:
                 clocks.learn(agent, pairs, self._committed[pairs] - pending)
 
 
-def bind_wgmma(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
+def bind_wgmma(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step | None:
     """Bind dense products of warpgroups, and the groups that they are waited for in."""
     parts = instruction.parts
     if parts[0] != "wgmma":
@@ -110,7 +110,7 @@ class _Form:
     transposed: tuple[bool, bool]
 
 
-def _form(instruction: Instruction, arch: int) -> _Form | None:
+def _form(instruction: PtxInstruction, arch: int) -> _Form | None:
     words = [word for word in instruction.parts[4:] if word != "satfinite"]
     shape, kind_d, kind_a, kind_b = words
     m, n, k = sizes(shape)
@@ -142,7 +142,7 @@ def _items(operand: Operand) -> tuple[Operand, ...]:
     return operand.items if isinstance(operand, Vector) else (operand,)
 
 
-def _bind_product(decoder: Decoder, instruction: Instruction, site: Site) -> Step | None:
+def _bind_product(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step | None:
     form = _form(instruction, decoder.decoded.program.arch)
     if form is None:
         return None
