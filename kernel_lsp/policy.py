@@ -97,6 +97,8 @@ FLUSH_US: Final = 45.0
 """Microseconds of a flush, for what a segment costs; measured on an H200."""
 PLACES: Final = 16
 """Places of memory that blocks take in turn: their scatter of 0.33 % averages down to 0.08 % (`placement`)."""
+FIRST_LOOK_PLACES: Final = 8
+"""Places that the launches of a first look work in at least. Chosen: half of `PLACES`, which the second look takes."""
 PLACES_MEMORY_SHARE: Final = 1 / 8
 """Share of free GPU memory for the places of one version. Chosen: two versions and the oracle fit beside them."""
 EAGER_SPIN_FACTOR: Final = 1.5
@@ -159,6 +161,8 @@ OUTSIDE_CLOCK_DOUBT_SECONDS: Final = 2.0
 FURTHER_PROCESS_PAIRS: Final = 2
 """Further processes of both sides, one pair after another, that are asked before anybody is refused for what this clock
 shows. Measured: on a rented H200 one process in four has calls that take 25 to 35 us longer for as long as it lives."""
+UNTIMED_CASE_LAUNCHES: Final = 4
+"""Launches of a case that is not timed, in each of three segments. Chosen: as many as `LEAST_LAUNCHES`."""
 UNTIMED_CASE_FACTOR: Final = 2.0
 """Largest ratio of a candidate's time to the baseline's on a case that is not timed, ... Chosen."""
 UNTIMED_CASE_SLACK_US: Final = 5.0
@@ -299,6 +303,10 @@ BRINK_LEAST_ONE_IN: Final = 64
 """One element in so many may be most. Chosen."""
 BRINK_SAMPLE_ELEMENTS: Final = 1 << 16
 """Elements of the sample that tells. Chosen."""
+COMPARED_ELEMENTS: Final = 1 << 24
+"""Elements compared at a time. Chosen: their copies in float64 take 128 MiB each."""
+COMPARED_BITS: Final = 1 << 28
+"""Elements whose bits are compared at a time on a GPU. Chosen: it synchronises after each time."""
 
 # Input families: how they change values
 
@@ -444,5 +452,8 @@ MOST_DISK_BYTES: Final = 8 << 30
 """Files of one worker's session. Chosen."""
 MOST_LOG_BYTES: Final = 64 << 20
 """Log of one worker, which then starts anew. Chosen."""
+PLENTY_MEMORY_BYTES: Final = 32 << 30
+"""Memory of a GPU from which on more spare workers are kept ready. Chosen: each takes about a GiB, and six of them
+leave four fifths of it free."""
 WATCH_SECONDS: Final = 0.25
 """Time between two looks at the sessions of workers. Chosen."""

@@ -52,7 +52,7 @@ export interface JobRecord {
   /** Seconds since it was given its turn. */
   elapsed: number;
   /** The search's last report; null before the first. */
-  progress: Progress | null;
+  progress: SearchProgress | null;
   /** Id of the verdict that its result rests on. */
   verdict: string | null;
   /** How it ended, one sentence. */
@@ -66,7 +66,7 @@ export interface JobRecord {
 export type State = "waiting" | "running" | "done" | "failed" | "cancelled";
 
 /** One moment of a search. */
-export interface Progress {
+export interface SearchProgress {
   /** What is done now, a few words: `building 12 candidates`, `racing 4 candidates`, `confirming`. */
   doing: string;
   /** Candidates proposed so far. */
@@ -133,7 +133,7 @@ export interface StartedJob {
   text: string;
   doing: string;
   elapsed: number;
-  progress: Progress | null;
+  progress: SearchProgress | null;
   verdict: string | null;
   reason: string;
   notes: string[];

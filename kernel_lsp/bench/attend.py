@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_lsp.bench.plan import Asked, Job, outstanding
+from kernel_lsp.bench.plan import Asked, BenchJob, outstanding
 from kernel_lsp.bench.published import ask_published
-from kernel_lsp.bench.records import Result, cheat_of, comparison_of
+from kernel_lsp.bench.records import CandidateResult, cheat_of, comparison_of
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import Target, make_target
@@ -41,15 +41,15 @@ class ProblemRequest(Record):
         asked: comparisons requested beside the verdict.
     """
 
-    jobs: tuple[Job, ...]
-    known: tuple[Result, ...]
+    jobs: tuple[BenchJob, ...]
+    known: tuple[CandidateResult, ...]
     asked: Asked
 
 
 class ResultPart(Record):
     """A result, perhaps incomplete, that takes the place of an earlier one; `verdict` is there with the first."""
 
-    result: Result
+    result: CandidateResult
     verdict: Verdict | None = None
 
 
@@ -86,9 +86,9 @@ class _Attendance:
     lane: Lane
     asked: Asked
     tell: Callable[[ResultPart], None]
-    results: dict[str, Result]
+    results: dict[str, CandidateResult]
 
-    async def attend(self, jobs: Sequence[Job], ahead: ProblemRequest | None) -> None:
+    async def attend(self, jobs: Sequence[BenchJob], ahead: ProblemRequest | None) -> None:
         self._say(jobs[0], "building")
         path = jobs[0].problem.path
         self.lane.pool.allow(read={file.parent for file in (path, *(job.sample.path for job in jobs))})
@@ -103,19 +103,19 @@ class _Attendance:
         for job in jobs:
             self.lane.builders.forget(job.candidate)
 
-    def _say(self, job: Job, what: str) -> None:
+    def _say(self, job: BenchJob, what: str) -> None:
         self.lane.say(f"level {job.problem.level} {job.problem.name}: {what}")
 
-    def _waiting(self, jobs: Sequence[Job], part: str) -> list[Job]:
+    def _waiting(self, jobs: Sequence[BenchJob], part: str) -> list[BenchJob]:
         """Return the jobs with a verdict that lack this part."""
         judged = [job for job in jobs if job.key in self.results]
         return [job for job in judged if getattr(outstanding(self.results[job.key], self.asked), part)]
 
-    def _note(self, result: Result, verdict: Verdict | None = None) -> None:
+    def _note(self, result: CandidateResult, verdict: Verdict | None = None) -> None:
         self.results[result.key] = result
         self.tell(ResultPart(result=result, verdict=verdict))
 
-    async def _judge(self, target: Target, jobs: Sequence[Job], ahead: ProblemRequest | None) -> None:
+    async def _judge(self, target: Target, jobs: Sequence[BenchJob], ahead: ProblemRequest | None) -> None:
         self._build_ahead(target, jobs)
         async with open_session(target, self.lane.settings, self.lane.pool, self.lane.builders) as session:
             if following := _unjudged(ahead):
@@ -126,11 +126,11 @@ class _Attendance:
                 verdict = (await session.judge(job.candidate)).made_in(self.lane.where)
                 self._note(_result(job, verdict, self.lane), verdict)
 
-    def _build_ahead(self, target: Target, jobs: Sequence[Job]) -> None:
+    def _build_ahead(self, target: Target, jobs: Sequence[BenchJob]) -> None:
         for job in jobs:
             start(self.lane.builders.build(target.workload, job.candidate))  # the session will request the same build
 
-    async def _compare(self, target: Target, jobs: Sequence[Job]) -> None:
+    async def _compare(self, target: Target, jobs: Sequence[BenchJob]) -> None:
         """Time right candidates against a compiled model; a model that cannot be compiled is no error.
 
         Correctness was already judged beside the eagerly run model, so plain inputs suffice.
@@ -148,24 +148,24 @@ class _Attendance:
             for job in self._waiting(jobs, "compiled"):
                 self._add(job, {"compiled_trouble": str(error)})
 
-    async def _publish(self, target: Target, job: Job) -> None:
+    async def _publish(self, target: Target, job: BenchJob) -> None:
         lane = self.lane
         self._say(job, f"sample {job.sample.index} by KernelBench's method")
         built = await lane.builders.build(target.workload, job.candidate)
         said, trouble = await ask_published(lane.pool, lane.gpu, target, job.candidate, built, lane.settings)
         self._add(job, {"published": said, "published_trouble": trouble})
 
-    def _add(self, job: Job, found: dict[str, object]) -> None:
+    def _add(self, job: BenchJob, found: dict[str, object]) -> None:
         self._note(self.results[job.key].model_copy(update=found))
 
 
-def _unjudged(request: ProblemRequest | None) -> list[Job]:
+def _unjudged(request: ProblemRequest | None) -> list[BenchJob]:
     judged = {result.key for result in request.known} if request else set[str]()
     return [job for job in request.jobs if job.key not in judged] if request else []
 
 
-def _result(job: Job, verdict: Verdict, lane: Lane) -> Result:
-    return Result(
+def _result(job: BenchJob, verdict: Verdict, lane: Lane) -> CandidateResult:
+    return CandidateResult(
         key=job.key,
         level=job.problem.level,
         number=job.problem.number,

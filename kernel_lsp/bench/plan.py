@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_lsp.bench.records import Result, Search, key_of
-from kernel_lsp.bench.suite import Problem, Sample
+from kernel_lsp.bench.records import CandidateResult, Search, key_of
+from kernel_lsp.bench.suite import ProblemFile, Sample
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.source.candidate import Candidate, SourceFile
@@ -27,10 +27,10 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BenchJob:
     """One candidate for one problem: `key` names its result, `text` is the candidate's."""
 
-    problem: Problem
+    problem: ProblemFile
     sample: Sample
     text: str
     key: str
@@ -50,7 +50,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BenchPlan:
     """The jobs of a bench.
 
     Attributes:
@@ -59,18 +59,18 @@ class Plan:
         searches: the searches that found the candidates; empty if these were given.
     """
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[BenchJob, ...]
     strangers: tuple[Path, ...]
     searches: tuple[Search, ...] = ()
 
 
 def make_plan(
-    problems: Sequence[Problem],
+    problems: Sequence[ProblemFile],
     samples: Sequence[Sample],
     settings: Settings,
     gpus: Sequence[Gpu],
     there: Mapping[str, str],
-) -> Plan:
+) -> BenchPlan:
     """Return the plan for these candidates.
 
     Args:
@@ -86,7 +86,7 @@ def make_plan(
     known = {(problem.level, problem.number): problem for problem in problems}
     texts = {problem.path: read_source(problem.path).text for problem in problems}
     conditions = conditions_of(settings, gpus, there)
-    jobs: list[Job] = []
+    jobs: list[BenchJob] = []
     strangers: list[Path] = []
     for sample in samples:
         problem = known.get((sample.level, sample.number))
@@ -94,8 +94,8 @@ def make_plan(
             strangers.append(sample.path)
             continue
         text = read_source(sample.path).text
-        jobs.append(Job(problem, sample, text, key_of(texts[problem.path], text, *conditions)))
-    return Plan(tuple(sorted(jobs, key=lambda job: (job.problem, job.sample))), tuple(strangers))
+        jobs.append(BenchJob(problem, sample, text, key_of(texts[problem.path], text, *conditions)))
+    return BenchPlan(tuple(sorted(jobs, key=lambda job: (job.problem, job.sample))), tuple(strangers))
 
 
 def conditions_of(
@@ -113,7 +113,7 @@ def conditions_of(
     return counted, gpus[0].name if gpus else "emulator", there
 
 
-def outstanding(result: Result, asked: Asked) -> Asked:
+def outstanding(result: CandidateResult, asked: Asked) -> Asked:
     """Return the requested parts that a result still lacks; only timed candidates are timed again."""
     compiled = asked.compiled and result.eager.right and result.eager.speedup is not None
     return Asked(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kernel_lsp.bench.plan import conditions_of
 from kernel_lsp.bench.records import Ledger, Search, comparison_of, key_of
-from kernel_lsp.bench.suite import Problem, Sample, sample_name
+from kernel_lsp.bench.suite import ProblemFile, Sample, sample_name
 from kernel_lsp.compiler.toolchain import versions
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
@@ -37,7 +37,7 @@ from kernel_lsp.store.store import Store
 class Task:
     """A problem to search; `key` names its result, `place` is the file for its answer."""
 
-    problem: Problem
+    problem: ProblemFile
     key: str
     place: Path
 
@@ -84,7 +84,7 @@ Show = Callable[[Searching], None]
 
 
 def plan_searches(
-    problems: Sequence[Problem], folder: Path, settings: Settings, gpus: Sequence[Gpu]
+    problems: Sequence[ProblemFile], folder: Path, settings: Settings, gpus: Sequence[Gpu]
 ) -> tuple[Task, ...]:
     """Return a task for each problem.
 

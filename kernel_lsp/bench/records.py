@@ -75,7 +75,7 @@ class Published(Record):
         return self.reference_ms / self.mean_ms if self.mean_ms and self.reference_ms else None
 
 
-class Result(Record):
+class CandidateResult(Record):
     """One candidate, finished.
 
     Attributes:
@@ -146,7 +146,7 @@ class Search(Record):
     gpu: str | None
 
 
-_Line = TypeVar("_Line", Result, Search)
+_Line = TypeVar("_Line", CandidateResult, Search)
 
 
 def key_of(
@@ -196,13 +196,13 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def read(self) -> dict[str, Result]:
+    def read(self) -> dict[str, CandidateResult]:
         """Return every result by its key, the last one of each key; a missing file is an empty ledger.
 
         Raises:
             ConfigurationError: it cannot be read.
         """
-        return self._read(Result)
+        return self._read(CandidateResult)
 
     def searches(self) -> dict[str, Search]:
         """Return every search by its key.
@@ -212,7 +212,7 @@ class Ledger:
         """
         return self._read(Search)
 
-    def append(self, *lines: Result | Search) -> None:
+    def append(self, *lines: CandidateResult | Search) -> None:
         """Add results or searches.
 
         Raises:
@@ -257,10 +257,10 @@ class GroupedLines:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._waiting: list[Result] = []
+        self._waiting: list[CandidateResult] = []
         self._error: ConfigurationError | None = None
 
-    def append(self, line: Result) -> None:
+    def append(self, line: CandidateResult) -> None:
         """Add a line soon.
 
         Raises:

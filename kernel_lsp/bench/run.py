@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from kernel_lsp.bench.attend import JUDGE_PROBLEM, ProblemRequest, ResultPart
-from kernel_lsp.bench.plan import Asked, Job, Plan, outstanding
-from kernel_lsp.bench.records import GroupedLines, Ledger, Result
+from kernel_lsp.bench.plan import Asked, BenchJob, BenchPlan, outstanding
+from kernel_lsp.bench.records import CandidateResult, GroupedLines, Ledger
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.pool.protocol import LanePool
 from kernel_lsp.pool.queue import TaskQueue
@@ -18,7 +18,7 @@ from kernel_lsp.store.store import Store
 
 
 @dataclass
-class Progress:
+class BenchProgress:
     """The state of a bench.
 
     Attributes:
@@ -30,8 +30,8 @@ class Progress:
         started: its beginning, in seconds of the monotonic clock.
     """
 
-    plan: Plan
-    results: dict[str, Result]
+    plan: BenchPlan
+    results: dict[str, CandidateResult]
     troubles: dict[str, str] = field(default_factory=dict[str, str])
     doing: dict[str, str] = field(default_factory=dict[str, str])
     judged: int = 0
@@ -43,17 +43,17 @@ class Progress:
         return time.monotonic() - self.started
 
     @property
-    def in_order(self) -> list[Result]:
+    def in_order(self) -> list[CandidateResult]:
         """Return the results in the order of the plan."""
         return [self.results[job.key] for job in self.plan.jobs if job.key in self.results]
 
 
-Show = Callable[[Progress], None]
+Show = Callable[[BenchProgress], None]
 
 
 async def run_bench(
-    plan: Plan, asked: Asked, ledger: Ledger, store: Store, pool: LanePool, show: Show = lambda _: None
-) -> Progress:
+    plan: BenchPlan, asked: Asked, ledger: Ledger, store: Store, pool: LanePool, show: Show = lambda _: None
+) -> BenchProgress:
     """Judge the candidates missing from the ledger; may be killed at any time and called again.
 
     Args:
@@ -73,7 +73,7 @@ async def run_bench(
         ConfigurationError: the ledger cannot be read or written.
     """
     keys = {job.key for job in plan.jobs}
-    progress = Progress(plan, {key: result for key, result in ledger.read().items() if key in keys})
+    progress = BenchProgress(plan, {key: result for key, result in ledger.read().items() if key in keys})
     driver = _Driver(asked, GroupedLines(ledger), store, progress, show)
     todo = [job for job in plan.jobs if driver.lacks(job)]
     requests = [driver.request(tuple(jobs)) for _, jobs in groupby(todo, key=lambda job: job.problem)]
@@ -92,7 +92,7 @@ class _Driver:
     asked: Asked
     lines: GroupedLines
     store: Store
-    progress: Progress
+    progress: BenchProgress
     show: Show
 
     def say(self, lane: str, what: str) -> None:
@@ -108,12 +108,12 @@ class _Driver:
         self.progress.results[part.result.key] = part.result
         self.show(self.progress)
 
-    def lacks(self, job: Job) -> bool:
+    def lacks(self, job: BenchJob) -> bool:
         """Return True if a requested part of the job's result is missing."""
         result = self.progress.results.get(job.key)
         return result is None or outstanding(result, self.asked) != Asked(compiled=False, published=False)
 
-    def request(self, jobs: Sequence[Job]) -> ProblemRequest:
+    def request(self, jobs: Sequence[BenchJob]) -> ProblemRequest:
         """Return a request for what these jobs of one problem lack."""
         known = (self.progress.results.get(job.key) for job in jobs)
         return ProblemRequest(jobs=tuple(jobs), known=tuple(filter(None, known)), asked=self.asked)
@@ -130,6 +130,6 @@ class _Driver:
         """Note why candidates of a request could not be judged."""
         self.progress.troubles |= {job.label: str(error) for job in request.jobs if self.lacks(job)}
 
-    def _reached(self, job: Job) -> int:
+    def _reached(self, job: BenchJob) -> int:
         result = self.progress.results.get(job.key)
         return 0 if result is None else 1 if outstanding(result, self.asked).compiled else 2

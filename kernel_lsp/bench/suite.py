@@ -19,7 +19,7 @@ _MOST = 10_000  # numbers in one range
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Problem:
+class ProblemFile:
     """A problem's file, sorted by level and number."""
 
     level: int
@@ -75,7 +75,9 @@ def parse_numbers(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def find_problems(root: Path, level: int | None = None, numbers: Container[int] | None = None) -> tuple[Problem, ...]:
+def find_problems(
+    root: Path, level: int | None = None, numbers: Container[int] | None = None
+) -> tuple[ProblemFile, ...]:
     """Return the problems below a KernelBench root, in order.
 
     Args:
@@ -91,7 +93,7 @@ def find_problems(root: Path, level: int | None = None, numbers: Container[int] 
         cure = "Name the folder of KernelBench's repository: it holds KernelBench/level1, level2 and so on."
         raise ConfigurationError("KernelBench's problems are not in this folder.", root, cure=cure)
     found = [
-        Problem(int(at[1]), int(named[1]), path)
+        ProblemFile(int(at[1]), int(named[1]), path)
         for path in folder.glob("level*/*.py")
         if (at := _LEVEL.fullmatch(path.parent.name)) and (named := _PROBLEM.fullmatch(path.name))
     ]

@@ -7,7 +7,7 @@ all candidates that are correct and more than p times as fast as the baseline. p
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from kernel_lsp.bench.records import Result
+from kernel_lsp.bench.records import CandidateResult
 from kernel_lsp.judge.verdict import Record
 
 THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
@@ -86,7 +86,7 @@ def fast_p(ratios: Sequence[tuple[bool, float | None]], p: float) -> float | Non
     return sum(ratio > p for ratio in right if ratio is not None) / len(ratios)
 
 
-def add_up(results: Sequence[Result], judged: int = 0, seconds: float = 0.0, unanswered: int = 0) -> Totals:
+def add_up(results: Sequence[CandidateResult], judged: int = 0, seconds: float = 0.0, unanswered: int = 0) -> Totals:
     """Return the totals of `results`.
 
     Args:
@@ -115,22 +115,22 @@ def add_up(results: Sequence[Result], judged: int = 0, seconds: float = 0.0, una
 
 
 def _fast(
-    results: Sequence[Result], of: Callable[[Result], tuple[bool, float | None]], unanswered: int
+    results: Sequence[CandidateResult], of: Callable[[CandidateResult], tuple[bool, float | None]], unanswered: int
 ) -> dict[str, float | None]:
     ratios = [*map(of, results), *[(False, None)] * unanswered]
     return {f"{p:g}": fast_p(ratios, p) for p in THRESHOLDS}
 
 
-def _against_compiled(result: Result) -> tuple[bool, float | None]:
+def _against_compiled(result: CandidateResult) -> tuple[bool, float | None]:
     return result.eager.right, result.compiled.ratio if result.compiled else None
 
 
-def _published(result: Result) -> tuple[bool, float | None]:
+def _published(result: CandidateResult) -> tuple[bool, float | None]:
     assert result.published is not None, "only those that have it are summed up"
     return result.published.correct, result.published.speedup
 
 
-def _agreement(results: Sequence[Result]) -> Agreement:
+def _agreement(results: Sequence[CandidateResult]) -> Agreement:
     pairs = Counter((r.eager.right, r.published.correct) for r in results if r.published is not None)
     return Agreement(
         both=pairs[True, True],
@@ -140,7 +140,7 @@ def _agreement(results: Sequence[Result]) -> Agreement:
     )
 
 
-def _mean_seconds(results: Sequence[Result]) -> dict[str, float]:
+def _mean_seconds(results: Sequence[CandidateResult]) -> dict[str, float]:
     stages = dict.fromkeys(stage for result in results for stage in result.seconds)
     by_stage = {stage: [r.seconds[stage] for r in results if stage in r.seconds] for stage in stages}
     return {stage: sum(spent) / len(spent) for stage, spent in by_stage.items()}

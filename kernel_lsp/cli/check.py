@@ -16,7 +16,7 @@ from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.mutation_testing import FileStrength, measure_strength
 from kernel_lsp.report.check import file_view, recorded_view, summary_view
-from kernel_lsp.report.formats import FORMATS, FormatName, Results
+from kernel_lsp.report.formats import FORMATS, CheckResults, FormatName
 from kernel_lsp.report.machine import strength_json
 from kernel_lsp.report.strength import strength_summary, strength_view
 from kernel_lsp.source.candidate import SourceFile
@@ -68,7 +68,7 @@ def check(
     if update_baseline:
         err.print(recorded_view(record_baseline(reports), reports))
     texts = {str(source.path): source.text for source in sources}
-    results = Results(reports, texts, find_root(Path.cwd() / "here"), strict=settings.check.strict)
+    results = CheckResults(reports, texts, find_root(Path.cwd() / "here"), strict=settings.check.strict)
     if form is not None:
         _write(FORMATS[form](results), output)
     if not quiet:

@@ -22,7 +22,7 @@ from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.refine.batch import advance_batch, begin_batch
 from kernel_lsp.refine.lowering import LANGUAGES, is_plain_module, new_path, require_room
 from kernel_lsp.refine.outcome import Refinement
-from kernel_lsp.refine.progress import Progress
+from kernel_lsp.refine.progress import SearchProgress
 from kernel_lsp.refine.run import refine_target, require_gpu, require_way, variant_changes
 from kernel_lsp.report.diff import diff_view, unified_diff
 from kernel_lsp.report.live import progress_view
@@ -134,7 +134,7 @@ class _View:
 
     def __init__(self, budget: float) -> None:
         self._started = time.perf_counter()
-        self._progress = Progress("starting", 0, 0, 0, 0, 0.0, budget)
+        self._progress = SearchProgress("starting", 0, 0, 0, 0, 0.0, budget)
         self._live = Live(console=err, get_renderable=self._render, transient=True)
 
     def __enter__(self) -> "_View":
@@ -145,7 +145,7 @@ class _View:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: SearchProgress) -> None:
         """Show the search's latest report."""
         self._progress = progress
 

@@ -9,7 +9,7 @@ from kernel_lsp.compiler.assumed import Assumed
 from kernel_lsp.compiler.binary import Binary, Build, Diagnostic, Severity
 from kernel_lsp.compiler.cubin import code_digest
 from kernel_lsp.compiler.host.record import ExtensionBuild
-from kernel_lsp.compiler.plan import Plan
+from kernel_lsp.compiler.plan import LaunchTrace
 from kernel_lsp.compiler.target import is_modern
 from kernel_lsp.compiler.together import apart, launches_of, together
 from kernel_lsp.source.candidate import Candidate
@@ -34,7 +34,7 @@ class Built:
     """
 
     build: Build
-    plans: tuple[Plan, ...]
+    plans: tuple[LaunchTrace, ...]
     extensions: tuple[ExtensionBuild, ...] = ()
     binaries: tuple[Binary, ...] = ()
     host_texts: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ def with_extensions(built: Built, extensions: Sequence[ExtensionBuild], candidat
     return replace(
         built,
         build=replace(merged, seconds=merged.seconds + built.build.seconds),
-        plans=(Plan(0, launches),),
+        plans=(LaunchTrace(0, launches),),
         extensions=tuple(extensions),
         binaries=tuple(binaries),
     )

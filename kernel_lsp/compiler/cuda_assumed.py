@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from kernel_lsp.compiler.assumed import NO_TIME, Assumed
 from kernel_lsp.compiler.binary import Build, Severity
 from kernel_lsp.compiler.cuda_types import ATTEMPTS, instance_of
-from kernel_lsp.compiler.plan import Plan
+from kernel_lsp.compiler.plan import LaunchTrace
 from kernel_lsp.compiler.together import launches_of
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels
@@ -40,7 +40,7 @@ _Choice = tuple[_Way | None, str]
 
 def build_unlaunched(
     source: SourceFile, compile_names: Callable[[Sequence[str]], Build], including: Sequence[SourceFile] = ()
-) -> tuple[Build, Plan, tuple[Assumed, ...]]:
+) -> tuple[Build, LaunchTrace, tuple[Assumed, ...]]:
     """Compile all kernels of a CUDA file.
 
     Args:
@@ -64,7 +64,7 @@ def build_unlaunched(
     if build.binary is None and _names(chosen):
         plain = compile_names(())
         if plain.binary is None:  # the errors do not depend on the instances
-            return plain, Plan(0, ()), ()
+            return plain, LaunchTrace(0, ()), ()
         deadline = time.perf_counter() + _SECONDS
         chosen = {at: _first_that_compiles(own, compile_names, deadline) for at, own in ways.items()}
         build = compile_names(_names(chosen))
@@ -77,7 +77,7 @@ def build_unlaunched(
             chosen[at] = (None, _left_out(source, kernel))
     assumed = tuple(_assumed(source, kernel, chosen.get(at)) for at, kernel in enumerate(kernels))
     needed = build.binary is not None and any(one.types or not one.compiled for one in assumed)
-    return build, Plan(0, launches), assumed if needed else ()
+    return build, LaunchTrace(0, launches), assumed if needed else ()
 
 
 def _ways(kernel: Kernel, written: Sequence[HostLaunch]) -> list[_Way]:

@@ -32,7 +32,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LaunchTrace:
     """The launches of one case of a workload, in order; `case` counts from 0."""
 
     case: int

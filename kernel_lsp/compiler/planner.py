@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from traceback import extract_tb
 from typing import Any
 
-from kernel_lsp.compiler.plan import Launch, Plan
+from kernel_lsp.compiler.plan import Launch, LaunchTrace
 from kernel_lsp.compiler.pretend import pretend_gpu
 from kernel_lsp.compiler.shortfall import shortfall
 from kernel_lsp.device.device import Device
@@ -33,7 +33,7 @@ class CudaPlan:
             torch extension; if there are any, the whole file is built as an extension and `plans` has no launches.
     """
 
-    plans: tuple[Plan, ...]
+    plans: tuple[LaunchTrace, ...]
     host_functions: tuple[str, ...] = ()
 
     @property
@@ -70,7 +70,7 @@ def plan_cuda(
             cure="Define `launch(module, ...)`: allocate the output and call `module.kernel[grid, block](...)`.",
         )
     known = {short for name in kernels for short in (name, name.rpartition("::")[2])}
-    plans: list[Plan] = []
+    plans: list[LaunchTrace] = []
     with pretend_gpu(device):
         for number, case in enumerate(workload.cases):
             inputs = make_inputs(workload, case)
@@ -88,7 +88,7 @@ def plan_cuda(
                     frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
                     error.path, error.line = path, frames[-1].lineno if frames else None
                 raise
-            plans.append(Plan(number, tuple(module.launches)))
+            plans.append(LaunchTrace(number, tuple(module.launches)))
     if not any(plan.launches for plan in plans):
         cure = call_the_module("module") if ignores_its_module(launch) else None
         raise WorkloadError("`launch` launches no kernel", file_of(launch, workload.path), line_of(launch), cure)

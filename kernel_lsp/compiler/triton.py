@@ -27,7 +27,7 @@ from triton.runtime.errors import OutOfResources, PTXASError
 
 from kernel_lsp.compiler.binary import Binary, Build, Diagnostic, KernelFacts, Severity
 from kernel_lsp.compiler.cubin import read_cubin
-from kernel_lsp.compiler.plan import Constant, Launch, Plan
+from kernel_lsp.compiler.plan import Constant, Launch, LaunchTrace
 from kernel_lsp.compiler.pretend import ShapesOnly, pretend_gpu
 from kernel_lsp.compiler.ptxas import PtxasUsage, parse_ptxas_usage, with_spills
 from kernel_lsp.compiler.shortfall import shortfall
@@ -57,7 +57,7 @@ class TritonBuild:
     """
 
     build: Build
-    plans: tuple[Plan, ...]
+    plans: tuple[LaunchTrace, ...]
     binaries: tuple[Binary, ...]
     launched: tuple[Any, ...] = ()
 
@@ -81,15 +81,15 @@ def build_triton(
     start = time.perf_counter()
     recorder = Recorder(device.arch)
 
-    def launch_all() -> tuple[Plan, ...]:
-        run, plans = load(), list[Plan]()
+    def launch_all() -> tuple[LaunchTrace, ...]:
+        run, plans = load(), list[LaunchTrace]()
         path = file_of(run.func, workload.path) if isinstance(run, partial) else workload.path
         for number, case in enumerate(workload.cases):
             inputs = make_inputs(workload, case)
             recorder.launches.clear()
             with blame(path, f"`launch` raised for case {describe_case(case)}"):
                 run(*inputs)
-            plans.append(Plan(number, tuple(recorder.launches)))
+            plans.append(LaunchTrace(number, tuple(recorder.launches)))
         return tuple(plans)
 
     large = ShapesOnly() if workload.problem is not None else contextlib.nullcontext()

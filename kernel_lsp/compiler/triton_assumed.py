@@ -23,7 +23,7 @@ from kernel_lsp.compiler.assumed import NO_TIME, Assumed
 from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
 from kernel_lsp.compiler.forks import in_forks
 from kernel_lsp.compiler.partial_module import PartialModule
-from kernel_lsp.compiler.plan import Plan
+from kernel_lsp.compiler.plan import LaunchTrace
 from kernel_lsp.compiler.pretend import pretend_gpu
 from kernel_lsp.compiler.ptxas import PtxasUsage
 from kernel_lsp.compiler.triton import Recorder, TritonBuild, diagnose, log_of, merged
@@ -166,7 +166,7 @@ def build_assumed(source: SourceFile, device: Device, processes: int) -> tuple[T
     binary = merged(binaries) if binaries else None  # an error in one kernel does not cost the others their facts
     build = Build(binary, (*errors, *imports), "triton", time.perf_counter() - start, log=log)
     assumed = tuple(tried.assumed for tried in found)
-    return TritonBuild(build, (Plan(0, tuple(recorder.launches)),), binaries if binary else ()), assumed
+    return TritonBuild(build, (LaunchTrace(0, tuple(recorder.launches)),), binaries if binary else ()), assumed
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from kernel_lsp.judge.errors import UnjudgedError, named_as_given, reason_of
 from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.measure.cost import LaunchTime
 from kernel_lsp.judge.measure.roofline import Bandwidth
-from kernel_lsp.judge.spares import PLENTY_BYTES, Spares
+from kernel_lsp.judge.spares import Spares
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import Target
 from kernel_lsp.runner import messages
@@ -338,7 +338,7 @@ class Harness:
     def refill(self) -> None:
         """Start setting up workers for later versions if few are left; not to be called while anything is timed."""
         if self.gpu:
-            roomy = self.gpu.memory_bytes > PLENTY_BYTES and not self.large
+            roomy = self.gpu.memory_bytes > policy.PLENTY_MEMORY_BYTES and not self.large
             self._spares.refill(plenty=roomy and bool(self._subjects))
 
     async def renew(self) -> None:

@@ -10,8 +10,6 @@ from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import start
 from kernel_lsp.runner.worker import Worker
 
-PLENTY_BYTES = 32 << 30
-"""Memory of a GPU from which on it has room for more spares: each takes a GiB."""
 _SPARES = 3  # one judgement takes one process, and two fresh ones to confirm a gain
 _MORE_SPARES = 6
 _FEW_SPARES = 2  # refill when at most so many are left

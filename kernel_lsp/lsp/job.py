@@ -8,7 +8,7 @@ from typing import Any
 from kernel_lsp.lsp.catalog import JobKind
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.wire import JobRecord, State, Work
-from kernel_lsp.refine.progress import Progress
+from kernel_lsp.refine.progress import SearchProgress
 from kernel_lsp.report.units import interval_text, speedup_text, talking_text
 
 
@@ -62,7 +62,7 @@ class Job:
     state: State = State.WAITING
     doing: str = "waiting"
     reason: str = ""
-    progress: Progress | None = None
+    progress: SearchProgress | None = None
     verdict: str | None = None
     notes: tuple[str, ...] = ()
     result: dict[str, Any] | None = None

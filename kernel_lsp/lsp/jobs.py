@@ -27,12 +27,12 @@ from kernel_lsp.lsp.job import Job, Wanted
 from kernel_lsp.lsp.process import Service, ServiceFailure
 from kernel_lsp.lsp.progress_bar import ProgressBar, job_of
 from kernel_lsp.lsp.requests import JOB_PROGRESS
-from kernel_lsp.lsp.results import Results
+from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.spare import Spare
 from kernel_lsp.lsp.wire import State, as_json, from_json
 from kernel_lsp.lsp.workspace import Permission
-from kernel_lsp.refine.progress import Progress
+from kernel_lsp.refine.progress import SearchProgress
 
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
@@ -56,7 +56,7 @@ class Jobs:
         permission: Permission,
         board: Board,
         analysis: Analysis,
-        results: Results,
+        results: StoredVerdicts,
     ) -> None:
         self._client, self._background = client, background
         self._documents, self._settings, self._permission = documents, settings, permission
@@ -201,7 +201,7 @@ class Jobs:
         elif "notice" in event:
             self._results.notice(event["notice"])
         elif "progress" in event:
-            job.progress, job.heard = from_json(event["progress"], Progress), time.monotonic()
+            job.progress, job.heard = from_json(event["progress"], SearchProgress), time.monotonic()
             job.doing = job.progress.doing
         else:
             job.doing = event["doing"]

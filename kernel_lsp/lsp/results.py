@@ -38,7 +38,7 @@ class _Read:
     standing: "DocumentStatus"
 
 
-class Results:
+class StoredVerdicts:
     """The stores that this session reads, and the verdicts that could not be written to them."""
 
     def __init__(

@@ -37,7 +37,7 @@ from kernel_lsp.lsp.features.texts import OpenTexts
 from kernel_lsp.lsp.features.views import Views
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.requests import REQUESTS, RequestKind
-from kernel_lsp.lsp.results import Results
+from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.rule_pages import RulePages
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.trust import Trust
@@ -74,7 +74,7 @@ class Server:
             changed=lambda: self._texts.reconsider(),
         )
         self._board = Board(client, documents, RulePages(client, self._settings))
-        self._results = Results(client, background, documents, self._settings)
+        self._results = StoredVerdicts(client, background, documents, self._settings)
         self._analysis = Analysis(client, background, documents, self._settings, self._permission, self._board)
         self._jobs = Jobs(
             client,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NewType, TypeVar
 
 import msgspec
 
-from kernel_lsp.refine.progress import Progress
+from kernel_lsp.refine.progress import SearchProgress
 
 if TYPE_CHECKING:  # pydantic is slow to import, and the answer to `initialize` must not wait
     from kernel_lsp.judge.verdict import KernelResources
@@ -64,7 +64,7 @@ class JobRecord:
     text: str
     doing: str
     elapsed: float
-    progress: Progress | None
+    progress: SearchProgress | None
     verdict: str | None
     reason: str
     notes: tuple[str, ...]

@@ -13,7 +13,7 @@ import platformdirs
 from kernel_lsp.config.settings import APP, Settings
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.model.errors import ConsentError, NoServerError
-from kernel_lsp.model.servers import Server, running
+from kernel_lsp.model.servers import ModelServer, running
 
 _UNIX = "unix:"
 _ANY_HOST = "http://localhost"  # over a socket the host is ignored
@@ -55,7 +55,7 @@ def transport(endpoint: Endpoint) -> httpx.AsyncHTTPTransport | None:
     return httpx.AsyncHTTPTransport(uds=str(endpoint.uds)) if endpoint.uds else None
 
 
-def endpoint_of(server: Server, model: str | None = None) -> Endpoint:
+def endpoint_of(server: ModelServer, model: str | None = None) -> Endpoint:
     """Return the endpoint of a server on this machine; `model` is one of its adapters, by default the model itself."""
     return Endpoint(
         model or server.models[0],

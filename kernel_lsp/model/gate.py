@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from kernel_lsp.model.servers import Server, running
+from kernel_lsp.model.servers import ModelServer, running
 
 _POLL_SECONDS = 0.02
 _PAUSE_SECONDS = 30.0
@@ -46,7 +46,7 @@ class Quieted:
         since: beginning of that state, as `time.time()`.
     """
 
-    server: Server
+    server: ModelServer
     how: Quiet
     since: float
 
@@ -68,7 +68,7 @@ async def quiet(gpu: str) -> AsyncGenerator[tuple[Quieted, ...]]:
 
 
 @asynccontextmanager
-async def asleep(gpu: str, *, wanted: int, free: int) -> AsyncGenerator[tuple[Server, ...]]:
+async def asleep(gpu: str, *, wanted: int, free: int) -> AsyncGenerator[tuple[ModelServer, ...]]:
     """Put the servers on a GPU to sleep if it has less than `wanted` bytes free; yields the sleeping servers.
 
     They wake when the last user of their memory is done.
@@ -118,7 +118,7 @@ async def revive(folder: Path | None) -> bool:
 
 
 @asynccontextmanager
-async def quieted(server: Server) -> AsyncGenerator[Quieted]:
+async def quieted(server: ModelServer) -> AsyncGenerator[Quieted]:
     """Keep one server quiet; as `quiet`."""
     async with _locked(server.folder / "turn", fcntl.LOCK_EX), _locked(server.folder / "gate", fcntl.LOCK_EX):
         mark = server.folder / "paused"
@@ -139,7 +139,7 @@ async def quieted(server: Server) -> AsyncGenerator[Quieted]:
 
 
 @asynccontextmanager
-async def _asleep(server: Server) -> AsyncGenerator[None]:
+async def _asleep(server: ModelServer) -> AsyncGenerator[None]:
     mark, bed = server.folder / "asleep", server.folder / "bed"
     try:
         async with _locked(bed, fcntl.LOCK_SH):
@@ -153,7 +153,7 @@ async def _asleep(server: Server) -> AsyncGenerator[None]:
             await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _drained(server: Server) -> Quiet:
+async def _drained(server: ModelServer) -> Quiet:
     """Wait until no request is running; those of this program have ended, because the gate is ours."""
     until = time.monotonic() + _DRAIN_SECONDS
     while (requests := await requests_running(server)) and time.monotonic() < until:
@@ -161,7 +161,7 @@ async def _drained(server: Server) -> Quiet:
     return Quiet.GONE if requests is None else Quiet.BUSY if requests else Quiet.IDLE
 
 
-async def requests_running(server: Server) -> float | None:
+async def requests_running(server: ModelServer) -> float | None:
     """Return the number of requests that the server is working on; None if it does not answer."""
     text = await _get(server, "/metrics")
     if text is None:
@@ -170,15 +170,15 @@ async def requests_running(server: Server) -> float | None:
     return sum(float(count) for count in counts)
 
 
-async def _post(server: Server, path: str, seconds: float) -> bool:
+async def _post(server: ModelServer, path: str, seconds: float) -> bool:
     return await _request(server, "POST", path, seconds) is not None
 
 
-async def _get(server: Server, path: str) -> str | None:
+async def _get(server: ModelServer, path: str) -> str | None:
     return await _request(server, "GET", path, _PAUSE_SECONDS)
 
 
-async def _request(server: Server, method: str, path: str, seconds: float) -> str | None:
+async def _request(server: ModelServer, method: str, path: str, seconds: float) -> str | None:
     """Return the body of the server's answer, which may be empty; None if the request fails."""
     import httpx  # takes 0.2 s, and most judgements have no model server beside them
 
@@ -193,7 +193,7 @@ async def _request(server: Server, method: str, path: str, seconds: float) -> st
         return None if response.is_error else response.text
 
 
-def _of(folder: Path) -> Server | None:
+def _of(folder: Path) -> ModelServer | None:
     return next((server for server in running() if server.folder == folder), None)
 
 

@@ -15,7 +15,7 @@ from kernel_lsp.config.runtime_folder import private_folder, runtime_folder
 _FOLDER = "models"
 
 
-class Server(BaseModel):
+class ModelServer(BaseModel):
     """One running server.
 
     Attributes:
@@ -61,7 +61,7 @@ def servers_folder() -> Path:
     return private_folder(_FOLDER)
 
 
-def running() -> tuple[Server, ...]:
+def running() -> tuple[ModelServer, ...]:
     """Return the servers that run on this machine and are ready, by name."""
     root = runtime_folder(_FOLDER)
     if not root.is_dir():
@@ -70,17 +70,17 @@ def running() -> tuple[Server, ...]:
     return tuple(server for server in found if server is not None)
 
 
-def read_server(folder: Path) -> Server | None:
+def read_server(folder: Path) -> ModelServer | None:
     """Return the server of a folder; None if it is not running or not yet ready."""
     if not is_kept(folder):
         return None
     try:
-        return Server.model_validate_json((folder / "server.json").read_text())
+        return ModelServer.model_validate_json((folder / "server.json").read_text())
     except (OSError, ValidationError):
         return None
 
 
-def write_server(server: Server) -> None:
+def write_server(server: ModelServer) -> None:
     """Write a ready server's record, so that others find it."""
     draft = server.folder / f"server.{os.getpid()}"
     draft.touch(mode=0o600)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.refine.dialogue.answer import ModelAnswer
-from kernel_lsp.refine.progress import Progress
+from kernel_lsp.refine.progress import SearchProgress
 from kernel_lsp.refine.proposer import Feedback
 from kernel_lsp.source.candidate import Candidate
 
@@ -116,6 +116,6 @@ class Refinement:
     notes: tuple[str, ...] = ()
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[SearchProgress], None]
 OnTried = Callable[[Tried], None]
 OnExchange = Callable[[Exchange], None]

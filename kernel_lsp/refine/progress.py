@@ -31,7 +31,7 @@ class Talking:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SearchProgress:
     """One moment of a search.
 
     Attributes:

@@ -21,7 +21,7 @@ from kernel_lsp.refine.dialogue.task import format_for
 from kernel_lsp.refine.journal import Journal
 from kernel_lsp.refine.lowering import is_plain_module
 from kernel_lsp.refine.outcome import Exchange, Refinement, Tried
-from kernel_lsp.refine.progress import Progress
+from kernel_lsp.refine.progress import SearchProgress
 from kernel_lsp.refine.search import refine
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import SourceFile
@@ -74,7 +74,7 @@ async def refine_target(
     pool: Pool | None = None,
     builders: Builders | None = None,
     on_open: Callable[[], None] = lambda: None,
-    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_progress: Callable[[SearchProgress], None] = lambda _: None,
     on_verdict: Callable[[Verdict], None] = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Refinement:

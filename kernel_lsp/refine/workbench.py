@@ -32,7 +32,7 @@ from kernel_lsp.refine.outcome import (
     Refinement,
     Tried,
 )
-from kernel_lsp.refine.progress import Best, Progress, Talking
+from kernel_lsp.refine.progress import Best, SearchProgress, Talking
 from kernel_lsp.refine.proposer import Facts, Feedback, Proposer
 from kernel_lsp.refine.proposers import MakeProposers, find_proposers, tuners_for
 from kernel_lsp.refine.pruning import reason_to_drop
@@ -145,7 +145,9 @@ class Workbench:
         self._doing, self._shown = doing, time.perf_counter()
         elapsed = self._shown - self._started
         self._on_progress(
-            Progress(doing, elapsed=elapsed, budget=self.budget, best=self._best, talking=self.talking, **self._counts)
+            SearchProgress(
+                doing, elapsed=elapsed, budget=self.budget, best=self._best, talking=self.talking, **self._counts
+            )
         )
 
     def show_again(self) -> None:

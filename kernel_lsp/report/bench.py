@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kernel_lsp.bench.proposing import Searching
-from kernel_lsp.bench.records import Comparison, Result, Search
-from kernel_lsp.bench.run import Progress
+from kernel_lsp.bench.records import CandidateResult, Comparison, Search
+from kernel_lsp.bench.run import BenchProgress
 from kernel_lsp.bench.totals import Agreement, Totals
 from kernel_lsp.report.machine import records_json
 from kernel_lsp.report.units import interval_text, percent_text, seconds_text, speedup_text
@@ -20,7 +20,7 @@ _LATEST = 8
 _STYLES = {Tone.GOOD: "bold green", Tone.PLAIN: "", Tone.DOUBT: "yellow", Tone.BAD: "red", Tone.QUIET: "dim"}
 
 
-def bench_view(progress: Progress) -> RenderableType:
+def bench_view(progress: BenchProgress) -> RenderableType:
     """A bench as it runs: how far it is, what each lane does, the latest results."""
     total, done = len(progress.plan.jobs), len(progress.results)
     rate = f"{60 * progress.judged / progress.seconds:.1f} a minute" if progress.judged else ""
@@ -56,7 +56,7 @@ def search_words(search: Search) -> str:
     return "; ".join((said, *([fell] if fell and fell not in said else []), *search.notes))
 
 
-def unanswered_words(progress: Progress) -> dict[str, str]:
+def unanswered_words(progress: BenchProgress) -> dict[str, str]:
     """The problems that a search found no right answer to, each with what it came to."""
     return {
         f"level {search.level} problem {search.number}": search_words(search)
@@ -65,7 +65,7 @@ def unanswered_words(progress: Progress) -> dict[str, str]:
     }
 
 
-def results_table(results: Sequence[Result]) -> Table:
+def results_table(results: Sequence[CandidateResult]) -> Table:
     """A line for each candidate."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)
     published = any(result.published or result.published_trouble for result in results)
@@ -88,7 +88,7 @@ def results_table(results: Sequence[Result]) -> Table:
     return table
 
 
-def totals_view(progress: Progress, totals: Totals) -> RenderableType:
+def totals_view(progress: BenchProgress, totals: Totals) -> RenderableType:
     """Return the results of a bench: every candidate, the sums, and what could not be judged."""
     rows = Table.grid(padding=(0, 2, 0, 0))
     for name, said in totals_words(totals).items():
@@ -106,7 +106,7 @@ def totals_view(progress: Progress, totals: Totals) -> RenderableType:
     return Group(results_table(progress.in_order), Text(), rows, *unanswered, *troubles)
 
 
-def bench_json(progress: Progress, totals: Totals) -> str:
+def bench_json(progress: BenchProgress, totals: Totals) -> str:
     """One object: the totals, every result, every search, and what could not be judged or searched with the reasons."""
     return records_json(
         {
@@ -162,7 +162,7 @@ def speedup_of(comparison: Comparison | None) -> str:
     return f"{speedup_text(comparison.ratio)}{interval}"
 
 
-def published_words(result: Result) -> str:
+def published_words(result: CandidateResult) -> str:
     """Return the result by KernelBench's method: `right 1.42x`, `wrong`, `not compiled`, or `unknown`."""
     said = result.published
     if said is None:

@@ -7,11 +7,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kernel_lsp.refine.progress import Progress
+from kernel_lsp.refine.progress import SearchProgress
 from kernel_lsp.report.units import interval_text, speedup_text, talking_text
 
 
-def progress_view(progress: Progress) -> RenderableType:
+def progress_view(progress: SearchProgress) -> RenderableType:
     """Return a line each for the current activity, the progress, the best candidate, and the time left."""
     counts = Text("  ")
     for number, what in (
@@ -32,13 +32,13 @@ def progress_view(progress: Progress) -> RenderableType:
     )
 
 
-def time_left(progress: Progress) -> str:
+def time_left(progress: SearchProgress) -> str:
     """The rest of the budget as `m:ss`."""
     minutes, seconds = divmod(max(0, round(progress.budget - progress.elapsed)), 60)
     return f"{minutes}:{seconds:02} left"
 
 
-def _best(progress: Progress) -> Text:
+def _best(progress: SearchProgress) -> Text:
     best = progress.best
     if best is None:
         return Text("  nothing faster yet", "dim")
@@ -48,7 +48,7 @@ def _best(progress: Progress) -> Text:
     return line if best.confirmed else line.append(" to be confirmed", "dim")
 
 
-def _clock(progress: Progress) -> Table:
+def _clock(progress: SearchProgress) -> Table:
     line = Table.grid(padding=(0, 1))
     line.add_row(
         Text(" "),

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernel_lsp.model.profile import Profile
-from kernel_lsp.model.servers import Server
+from kernel_lsp.model.servers import ModelServer
 
 
 def profiles_view(profiles: Sequence[Profile], found: Mapping[str, Path]) -> RenderableType:
@@ -22,7 +22,7 @@ def profiles_view(profiles: Sequence[Profile], found: Mapping[str, Path]) -> Ren
     return table
 
 
-def servers_view(servers: Sequence[Server]) -> RenderableType:
+def servers_view(servers: Sequence[ModelServer]) -> RenderableType:
     """One row for each server that runs, or one line where none does."""
     if not servers:
         return Text("no model server is running; `kernel-lsp model serve` starts one")

@@ -13,7 +13,7 @@ from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, language_of, pick_kernel
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.language import source_part
-from kernel_lsp.workload.language import Argument, Drafted, Plan, workload_part
+from kernel_lsp.workload.language import Argument, Drafted, DraftedCall, workload_part
 from kernel_lsp.workload.spec import DRAFT
 
 _ROWS = re.compile(r"(?i)^n?_?(rows?|m|batch|b|tokens?|height|h)(_\w+)?$")
@@ -78,12 +78,12 @@ def draft_workload(source: SourceFile, kernel: Kernel) -> str:
     needed, the draft raises an error that names what to write there.
     """
     drafted = workload_part(kernel.language).draft(source, kernel)
-    plan = Plan(tuple(drafted.arguments), ()) if drafted.shaped else _plan(kernel.name, drafted.arguments)
+    plan = DraftedCall(tuple(drafted.arguments), ()) if drafted.shaped else _plan(kernel.name, drafted.arguments)
     launch = [*_outputs(plan), *drafted.launch(plan)]
     return _draft(source, kernel, plan, drafted, [*_sizes(plan, launch), *launch])
 
 
-def _draft(source: SourceFile, kernel: Kernel, plan: Plan, drafted: Drafted, launch: Sequence[str]) -> str:
+def _draft(source: SourceFile, kernel: Kernel, plan: DraftedCall, drafted: Drafted, launch: Sequence[str]) -> str:
     names = ", ".join(a.name for a in plan.given)
     extents = plan.cases
     small = ", ".join(f"{n}={_stepped(7 + 6 * i, drafted.multiples.get(n, 1))}" for i, n in enumerate(extents))
@@ -124,7 +124,7 @@ def _function(head: str, lines: Sequence[str]) -> str:
     return f"def {head}:\n" + "".join(f"    {line}\n" for line in lines)
 
 
-def _large(plan: Plan) -> int:
+def _large(plan: DraftedCall) -> int:
     """Return the size of each extent of a large case, such that no tensor grows unreasonably large."""
     if len(plan.cases) == 1:
         return 1 << 20
@@ -133,7 +133,7 @@ def _large(plan: Plan) -> int:
     return 1024 if len(plan.cases) == 2 or (product and max(ranks) == 2) else 256 if len(plan.cases) == 3 else 64
 
 
-def _reference(kernel: Kernel, plan: Plan, drafted: Drafted, source: SourceFile) -> str:
+def _reference(kernel: Kernel, plan: DraftedCall, drafted: Drafted, source: SourceFile) -> str:
     if drafted.reference:
         return f"return {drafted.reference}"
     body = source.text.encode()[kernel.body.start : kernel.body.end].decode()
@@ -162,7 +162,7 @@ def _made(argument: Argument) -> str:
     return f'torch.randn({size}, device="cuda", dtype={argument.dtype})'
 
 
-def _plan(kernel: str, arguments: Sequence[Argument]) -> Plan:
+def _plan(kernel: str, arguments: Sequence[Argument]) -> DraftedCall:
     extents = [a.name for a in arguments if a.role == "extent"]
     by_letter = {name.lower(): name for name in extents}
     if by_letter.keys() >= {"m", "n", "k"}:
@@ -179,7 +179,9 @@ def _plan(kernel: str, arguments: Sequence[Argument]) -> Plan:
     return _shaped(arguments, (extents[0], "cols") if _ROWS.match(extents[0]) else ("rows", extents[0]))
 
 
-def _shaped(arguments: Sequence[Argument], shape: tuple[str, ...], first: Sequence[tuple[str, ...]] = ()) -> Plan:
+def _shaped(
+    arguments: Sequence[Argument], shape: tuple[str, ...], first: Sequence[tuple[str, ...]] = ()
+) -> DraftedCall:
     """Return a plan where every tensor has `shape`, except inputs with shapes in `first` and parameters of one row."""
     own = iter(first)
     found: list[Argument] = []
@@ -189,10 +191,10 @@ def _shaped(arguments: Sequence[Argument], shape: tuple[str, ...], first: Sequen
             found.append(replace(argument, shape=given))
         else:
             found.append(replace(argument, shape=shape) if argument.role == "output" else argument)
-    return Plan(tuple(found), shape)
+    return DraftedCall(tuple(found), shape)
 
 
-def _sizes(plan: Plan, launch: Sequence[str]) -> list[str]:
+def _sizes(plan: DraftedCall, launch: Sequence[str]) -> list[str]:
     """Return lines that read the sizes off the tensors: a launch gets only the arguments of the reference."""
     used = set(re.findall(r"\w+", " ".join(launch)))
     places = {name: f"{a.name}.shape[{i}]" for a in reversed(plan.of("input")) for i, name in enumerate(a.shape)}
@@ -200,5 +202,5 @@ def _sizes(plan: Plan, launch: Sequence[str]) -> list[str]:
     return [f"{name} = {places.get(name, '1024')}" for name in plan.cases if name in used - given]
 
 
-def _outputs(plan: Plan) -> list[str]:
+def _outputs(plan: DraftedCall) -> list[str]:
     return [f'{a.name} = torch.empty({", ".join(a.shape)}, device="cuda", dtype={a.dtype})' for a in plan.of("output")]

@@ -35,7 +35,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DraftedCall:
     """The drafted call: its arguments, and `shape`, the extents of the work."""
 
     arguments: tuple[Argument, ...]
@@ -79,7 +79,7 @@ class Drafted:
     """
 
     arguments: Sequence[Argument]
-    launch: Callable[[Plan], Sequence[str]]
+    launch: Callable[[DraftedCall], Sequence[str]]
     shaped: bool = False
     returned: str = ""
     multiples: Mapping[str, int] = field(default_factory=dict[str, int])

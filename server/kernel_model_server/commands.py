@@ -17,7 +17,7 @@ from kernel_lsp.cli.options import Json
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.model.errors import ModelError, NoWeightsError
 from kernel_lsp.model.profile import find_profile, profiles
-from kernel_lsp.model.servers import Server, servers_folder
+from kernel_lsp.model.servers import ModelServer, servers_folder
 from kernel_lsp.report.machine import records_json
 from kernel_lsp.report.models import profiles_view
 from kernel_model_server import launch
@@ -149,7 +149,7 @@ def _wish(dtype: str | None, context: int | None, gpus: int | None, ray: int | N
     return Wish(dtype, context, gpus, ray)
 
 
-def _shown_until_ready(folder: Path) -> Server:
+def _shown_until_ready(folder: Path) -> ModelServer:
     columns = (TextColumn("  {task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True) if sys.stderr.isatty() else nullcontext() as bar:
         task = bar.add_task("starting vLLM", total=1.0) if bar else None

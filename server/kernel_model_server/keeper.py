@@ -23,7 +23,7 @@ from kernel_lsp.model import gate
 from kernel_lsp.model.client import ModelClient
 from kernel_lsp.model.endpoint import endpoint_of, transport
 from kernel_lsp.model.errors import ModelError
-from kernel_lsp.model.servers import Server, write_server
+from kernel_lsp.model.servers import ModelServer, write_server
 from kernel_lsp.runner.sessions import kill_session
 from kernel_model_server.launch import Order
 
@@ -74,7 +74,7 @@ async def _keep(order: Order) -> None:
 
 
 async def _watch(
-    server: Server, process: subprocess.Popen[bytes] | None, stopping: asyncio.Event, parent: int | None
+    server: ModelServer, process: subprocess.Popen[bytes] | None, stopping: asyncio.Event, parent: int | None
 ) -> None:
     """Watch until the server has ended, or is told to end, or `parent` has ended."""
     ready, absent = False, 0
@@ -117,7 +117,7 @@ async def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-async def _is_ready(server: Server) -> bool:
+async def _is_ready(server: ModelServer) -> bool:
     """Return True if it is healthy and serves the expected models."""
     endpoint = endpoint_of(server)
     try:

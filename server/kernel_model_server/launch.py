@@ -22,7 +22,7 @@ from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.model.endpoint import Endpoint, endpoint_at
 from kernel_lsp.model.errors import DoesNotFitError, RefusedConnectionError, StartFailedError, WrongArchitectureError
 from kernel_lsp.model.profile import Profile, find_profile
-from kernel_lsp.model.servers import Server, is_kept, read_server, servers_folder
+from kernel_lsp.model.servers import ModelServer, is_kept, read_server, servers_folder
 from kernel_lsp.runner.sessions import kill_session
 from kernel_model_server.fit import ANYTHING, Card, ServingOption, Wish, choose
 from kernel_model_server.vllm import Loading, Vllm, command, context_of, environment, find_vllm, last_error, loading
@@ -39,14 +39,14 @@ class Order(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    server: Server
+    server: ModelServer
     command: tuple[str, ...] = ()
     environment: dict[str, str] = {}
     parent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ServerPlan:
     """A server before its start. `said` is the profile as the user named it; `choice` is None on a CPU."""
 
     name: str
@@ -71,7 +71,7 @@ def plan(
     weights: Path | None = None,
     adapters: Mapping[str, Path] | None = None,
     wish: Wish = ANYTHING,
-) -> Plan:
+) -> ServerPlan:
     """Return the plan for serving a model here.
 
     Args:
@@ -97,7 +97,7 @@ def plan(
     vllm = find_vllm(settings)
     choice = None if vllm.cpu else fit(known, found, settings, wish)
     said = str(Path(said).expanduser().absolute()) if said.endswith(".toml") else said
-    return Plan(name, said, known, found, vllm, choice, dict(adapters or {}))
+    return ServerPlan(name, said, known, found, vllm, choice, dict(adapters or {}))
 
 
 def fit(profile: Profile, weights: Weights | None, settings: Settings, wish: Wish = ANYTHING) -> ServingOption:
@@ -131,7 +131,7 @@ def fit(profile: Profile, weights: Weights | None, settings: Settings, wish: Wis
     )
 
 
-def start(plan: Plan, *, attached: bool = False) -> Path:
+def start(plan: ServerPlan, *, attached: bool = False) -> Path:
     """Start a keeper with its server and return its folder at once, or the folder of one that is already running.
 
     Args:
@@ -148,7 +148,7 @@ def start(plan: Plan, *, attached: bool = False) -> Path:
     key = secrets.token_urlsafe(32)
     arguments = command(plan.vllm, plan.weights, plan.profile, plan.choice, name=plan.name, adapters=plan.adapters)
     socket = _fresh(folder) / "socket"
-    server = Server(
+    server = ModelServer(
         name=plan.name,
         profile=plan.said,
         models=(plan.name, *plan.adapters),
@@ -195,7 +195,7 @@ def adopt(url: str, settings: Settings, *, model: str, key: str | None = None) -
     if not endpoint.local:
         cure = "Set `model.endpoint` to it; it does not share this machine's GPUs."
         raise ConfigurationError(f"`{url}` is on another machine.", cure=cure)
-    server = Server(
+    server = ModelServer(
         name=name,
         profile=settings.model.profile,
         models=(model,),
@@ -213,7 +213,7 @@ def adopt(url: str, settings: Settings, *, model: str, key: str | None = None) -
 
 def wait_until_ready(
     folder: Path, on_loading: Callable[[Loading], None] = lambda _: None, seconds: float = _START_SECONDS
-) -> Server:
+) -> ModelServer:
     """Wait for a server that was started.
 
     Raises:

@@ -26,7 +26,7 @@ from kernel_lsp.judge.verdict import Outcome, Verdict
 from kernel_lsp.model.client import ModelClient, Sampling
 from kernel_lsp.model.endpoint import endpoint_of
 from kernel_lsp.model.errors import ModelError
-from kernel_lsp.model.servers import Server
+from kernel_lsp.model.servers import ModelServer
 from tests.bench.record import record
 from tests.bench.self_judgement import EXAMPLES, judge_itself
 from tests.served_model.fixture import VLLM_PYTHON, Learned, learned_model
@@ -39,7 +39,7 @@ LEARNED = [
 ]
 
 
-async def keep_generating(server: Server) -> int:
+async def keep_generating(server: ModelServer) -> int:
     """Eight answers at a time until cancelled."""
 
     async def one() -> None:
@@ -54,7 +54,7 @@ async def keep_generating(server: Server) -> int:
     return 0
 
 
-async def judged(pairs: int, seconds: float, server: Server | None, *, generating: bool) -> dict[str, Any]:
+async def judged(pairs: int, seconds: float, server: ModelServer | None, *, generating: bool) -> dict[str, Any]:
     """Verdicts on so many pairs of the same code, as far as the time goes, and how the server was found."""
     load = asyncio.create_task(keep_generating(server)) if server and generating else None
     begun, verdicts = time.perf_counter(), list[Verdict]()
@@ -98,7 +98,7 @@ def main() -> None:
     conditions = asked.conditions.split(",")
     figures: dict[str, Any] = {}
     kept: Path | None = None
-    server: Server | None = None
+    server: ModelServer | None = None
     try:
         for number, condition in enumerate(conditions):
             if condition != "without" and kept is None:

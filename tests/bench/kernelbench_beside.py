@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.bench.suite import Problem, Sample, find_problems, find_samples
+from kernel_lsp.bench.suite import ProblemFile, Sample, find_problems, find_samples
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.device.choice import target_device
 from kernel_lsp.device.nvml import Gpu, find_gpus
@@ -41,7 +41,7 @@ ONE_KERNEL = ((1, 19), (1, 36))
 _DECIDING = ("parse", "build", "load", "correct", "legitimate", "record", "correct as timed", "time")
 
 
-async def ours(problem: Problem, sample: Sample, gpu: Gpu | None, folder: Path) -> dict[str, Any]:
+async def ours(problem: ProblemFile, sample: Sample, gpu: Gpu | None, folder: Path) -> dict[str, Any]:
     """Our own verdicts on one candidate: cold, then twice in a new session with what was built before."""
     paths = {"paths.cache": folder / "cache", "paths.data": folder / "data"}
     settings, plain = (load_settings(overrides=paths | more)[0] for more in ({}, {"judge.families": ["normal"]}))

@@ -23,11 +23,11 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from kernel_lsp.bench.plan import Asked, Job, Plan, make_plan
+from kernel_lsp.bench.plan import Asked, BenchJob, BenchPlan, make_plan
 from kernel_lsp.bench.published import TRIALS, ask_published
-from kernel_lsp.bench.records import Ledger, Result
+from kernel_lsp.bench.records import CandidateResult, Ledger
 from kernel_lsp.bench.run import run_bench
-from kernel_lsp.bench.suite import Problem, find_problems, find_samples, sample_name
+from kernel_lsp.bench.suite import ProblemFile, find_problems, find_samples, sample_name
 from kernel_lsp.bench.totals import add_up
 from kernel_lsp.compiler.toolchain import versions
 from kernel_lsp.config.load import load_settings
@@ -75,7 +75,7 @@ class Rows:
 
 
 async def judge_ours(
-    plan: Plan, settings: Settings, ledger: Ledger, gpus: Sequence[Gpu], rows: Rows, until: float
+    plan: BenchPlan, settings: Settings, ledger: Ledger, gpus: Sequence[Gpu], rows: Rows, until: float
 ) -> None:
     """Our verdicts on what the ledger does not have yet."""
 
@@ -108,9 +108,9 @@ class SecondOpinions:
         self._until = until
         self._room = asyncio.Semaphore(asked.jobs)
         self._built: dict[str, asyncio.Task[Row]] = {}
-        self._alone: deque[tuple[Job, str]] | None = deque()  # what is to be asked again; None while it is
+        self._alone: deque[tuple[BenchJob, str]] | None = deque()  # what is to be asked again; None while it is
 
-    async def gather(self, plan: Plan, gpus: Sequence[Gpu]) -> None:
+    async def gather(self, plan: BenchPlan, gpus: Sequence[Gpu]) -> None:
         """All that are missing, until the time is over."""
         known = {who: self._rows.of(who) for who in (COMPAT, HARNESS)}
         sizes = {problem: size_of(problem) for problem in {job.problem for job in plan.jobs}}
@@ -128,11 +128,11 @@ class SecondOpinions:
                 task.cancel()
             await asyncio.gather(*self._built.values(), return_exceptions=True)
 
-    async def _attend_to(self, asked: deque[tuple[Job, str]] | None, gpus: Sequence[Gpu]) -> None:
+    async def _attend_to(self, asked: deque[tuple[BenchJob, str]] | None, gpus: Sequence[Gpu]) -> None:
         if asked:
             await run_lanes(TaskQueue(asked, self._fail), gpus, self._settings, self._attend, lambda *_: None)
 
-    async def _attend(self, lane: Lane, asked: tuple[Job, str]) -> None:
+    async def _attend(self, lane: Lane, asked: tuple[BenchJob, str]) -> None:
         job, who = asked
         if time.monotonic() >= self._until:
             return
@@ -144,18 +144,18 @@ class SecondOpinions:
         else:
             self._keep(asked, said)
 
-    def _fail(self, asked: tuple[Job, str], error: KernelLspError) -> None:
+    def _fail(self, asked: tuple[BenchJob, str], error: KernelLspError) -> None:
         self._keep(asked, {"trouble": str(error), "says": str(error)})
 
-    def _keep(self, asked: tuple[Job, str], said: Row) -> None:
+    def _keep(self, asked: tuple[BenchJob, str], said: Row) -> None:
         job, who = asked
         self._rows.keep({"by": who, "file": job.sample.path.name} | said)
 
-    async def _build(self, job: Job, gpu: Gpu) -> Row:
+    async def _build(self, job: BenchJob, gpu: Gpu) -> Row:
         async with self._room:
             return await self._ask(job, "build", gpu) or {}
 
-    async def _ask(self, job: Job, do: str, gpu: Gpu | None) -> Row | None:
+    async def _ask(self, job: BenchJob, do: str, gpu: Gpu | None) -> Row | None:
         if (seconds := min(self._asked.limit, self._until - time.monotonic())) < 1:
             return None
         folder = self._scratch / job.sample.path.stem
@@ -163,13 +163,13 @@ class SecondOpinions:
         said = await asyncio.to_thread(ask_harness, *asked, trials=self._asked.trials, timed=False)
         return None if "trouble" in said and seconds < self._asked.limit else said  # it was not given its time
 
-    async def _by_harness(self, job: Job, gpu: Gpu | None) -> Row | None:
+    async def _by_harness(self, job: BenchJob, gpu: Gpu | None) -> Row | None:
         if job.key in self._built:
             await self._built[job.key]
         said = await self._ask(job, "judge" if gpu else "dry", gpu)
         return None if said is None else said | {"says": str(said.get("correct", said.get("trouble", "loaded")))}
 
-    async def _by_compat(self, job: Job, lane: Lane) -> Row | None:
+    async def _by_compat(self, job: BenchJob, lane: Lane) -> Row | None:
         target = make_target(job.problem.path)
         lane.pool.allow(read=[job.problem.path.parent, job.sample.path.parent])
         try:
@@ -188,7 +188,7 @@ def ending(until: float) -> asyncio.Timeout:
     return asyncio.timeout_at(until if math.isfinite(until) else None)
 
 
-def size_of(problem: Problem) -> float:
+def size_of(problem: ProblemFile) -> float:
     """Bytes of what a problem is given, of its weights and of what it returns; infinite where shapes do not tell."""
     text = problem.path.read_text()
     loaded = workload.Problem(text, problem.path, "cpu", 0)
@@ -196,7 +196,7 @@ def size_of(problem: Problem) -> float:
     return footprint.total if footprint else math.inf
 
 
-def compared(results: Iterable[Result], entries: Mapping[str, Row], rows: Rows) -> Row:
+def compared(results: Iterable[CandidateResult], entries: Mapping[str, Row], rows: Rows) -> Row:
     """Verdicts by kind of candidate, ours beside KernelBench's and beside our run of its method."""
     counts: Counter[str] = Counter()
     others = {who: rows.of(who) for who in (HARNESS, COMPAT)}

@@ -26,7 +26,7 @@ from kernel_lsp.model.client import ModelClient, Sampling
 from kernel_lsp.model.endpoint import endpoint_of
 from kernel_lsp.model.errors import EndlessReasoningError
 from kernel_lsp.model.profile import PROFILES
-from kernel_lsp.model.servers import Server
+from kernel_lsp.model.servers import ModelServer
 from kernel_lsp.runner.sessions import members
 from tests.bench.record import record
 
@@ -71,7 +71,7 @@ def shape_only(folder: Path) -> Path:
     return folder
 
 
-async def generate(server: Server, tokens: int) -> float:
+async def generate(server: ModelServer, tokens: int) -> float:
     """Generate so many tokens; seconds from the first piece to the last, per token."""
     begun = ended = 0.0
     count = 0
@@ -84,7 +84,7 @@ async def generate(server: Server, tokens: int) -> float:
     return (ended - begun) / max(1, count - 1)
 
 
-async def speeds(server: Server, tokens: int) -> dict[str, float]:
+async def speeds(server: ModelServer, tokens: int) -> dict[str, float]:
     """Tokens per second of one answer, and of eight together."""
     await generate(server, 32)
     one = 1 / await generate(server, tokens)
@@ -93,7 +93,7 @@ async def speeds(server: Server, tokens: int) -> dict[str, float]:
     return {"one_tokens_per_s": one, "eight_tokens_per_s": 8 * tokens / (time.perf_counter() - begun)}
 
 
-async def pauses(server: Server, gpu: Gpu) -> dict[str, Any]:
+async def pauses(server: ModelServer, gpu: Gpu) -> dict[str, Any]:
     """Pausing and resuming in the middle of answers, ten times, and what the GPU did while it was paused."""
     generating = asyncio.create_task(generate(server, 4000))
     await asyncio.sleep(2.0)
@@ -115,7 +115,7 @@ async def pauses(server: Server, gpu: Gpu) -> dict[str, Any]:
     return {"pause_s": sorted(to_pause), "resume_s": sorted(to_resume), "how": how, "busy_percent_while_paused": busy}
 
 
-async def sleeps(server: Server, gpu: Gpu) -> list[dict[str, float]]:
+async def sleeps(server: ModelServer, gpu: Gpu) -> list[dict[str, float]]:
     """Sleeping until memory is free and waking again, twice: the first time copies weights to new host memory."""
     rounds: list[dict[str, float]] = []
     for _ in range(2):

@@ -26,7 +26,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.bench.records import GroupedLines, Ledger, Result, comparison_of
+from kernel_lsp.bench.records import CandidateResult, GroupedLines, Ledger, comparison_of
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.judge.session import open_session
@@ -90,9 +90,9 @@ async def a_verdict(settings: Settings) -> Verdict:
     return verdict.model_copy(update={"evidence": verdict.evidence.model_copy(update={"build_log": noise})})
 
 
-def result_of(key: str, verdict: Verdict) -> Result:
+def result_of(key: str, verdict: Verdict) -> CandidateResult:
     """Return a line of the ledger for a verdict."""
-    return Result(
+    return CandidateResult(
         key=key,
         level=1,
         number=1,

@@ -10,15 +10,13 @@ from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage
 
-_LAUNCHES = 4
-
 
 async def slow_where_untimed(
     harness: Harness, baseline: Subject, candidate: Subject, cases: Sequence[TimedCase]
 ) -> Ruling | None:
     """Return the ruling on a candidate that takes much longer than the baseline on a case that is not timed."""
     for case in cases:
-        once = replace(case, launches=_LAUNCHES, slabs=1, mode="cold")
+        once = replace(case, launches=policy.UNTIMED_CASE_LAUNCHES, slabs=1, mode="cold")
         least: list[float] = []
         for subject in (baseline, candidate):
             await prepare(harness, subject, [once])

@@ -15,8 +15,6 @@ from kernel_lsp.judge.ruling import Ruling, Speedup
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import DeviceState, Outcome, Stage
 
-_SPREAD = 8
-"""Launches that work in memory of their own in a first look; the second one takes `policy.PLACES`."""
 AS_TIMED = "inputs of all families, as it is timed"
 
 
@@ -37,7 +35,7 @@ async def time(context: Context) -> Ruling | None:
         await context.harness.rest(subject)
     async with context.bench.timer() as context.quieted:
         with context.timeline.stage("record"):
-            pair = make_pair(context, measured.baseline, subject, rng, spread=_SPREAD)
+            pair = make_pair(context, measured.baseline, subject, rng, spread=policy.FIRST_LOOK_PLACES)
             await pair.make_ready()
             recorded = pair.recorded["B"]
             if (ruling := check_recordings(context.harness, context.cases, recorded, measured.recorded)) is not None:

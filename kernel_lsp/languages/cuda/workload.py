@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.host_launches import HostLaunch, find_host_launches
 from kernel_lsp.source.kernel import Kernel, Parameter
-from kernel_lsp.workload.language import Argument, Drafted, Plan, WorkloadPart, value_of
+from kernel_lsp.workload.language import Argument, Drafted, DraftedCall, WorkloadPart, value_of
 
 _DTYPES = (
     (r"bfloat16", "torch.bfloat16"),
@@ -107,7 +107,7 @@ def _written_launch(text: str, kernel: Kernel) -> HostLaunch | None:
     return next((one for one in launches if one.kernel.partition("<")[0].rpartition("::")[2] == plain), None)
 
 
-def _grid(written: str, plan: Plan, threads: int) -> str | None:
+def _grid(written: str, plan: DraftedCall, threads: int) -> str | None:
     """Return the number of blocks as a Python expression; None if it depends on more than sizes and the block."""
     text = re.sub(r"\(\s*(?:int|size_t|unsigned)\s*\)|\bdim3\b|static_cast\s*<[^>]*>", "", written)
     text = re.sub(r"(?i)\b(?:ceil_?div|div_?up|cdiv)\s*\(([^(),]+),([^(),]+)\)", r"-(-(\1) // (\2))", text)
@@ -120,7 +120,7 @@ def _grid(written: str, plan: Plan, threads: int) -> str | None:
     return text.strip()
 
 
-def _cuda_launch(kernel: Kernel, plan: Plan, body: str, written: HostLaunch | None) -> list[str]:
+def _cuda_launch(kernel: Kernel, plan: DraftedCall, body: str, written: HostLaunch | None) -> list[str]:
     bound = kernel.launch_bounds[0] if kernel.launch_bounds and kernel.launch_bounds[0].isdigit() else str(_BLOCK)
     threads = written.block if written and written.block else None
     bound = str(threads[0] * threads[1] * threads[2]) if threads else bound

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kernel_lsp.compiler.assumed import Assumed
 from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
-from kernel_lsp.compiler.plan import Launch, Plan
+from kernel_lsp.compiler.plan import Launch, LaunchTrace
 from kernel_lsp.compiler.pretend import pretend_gpu
 from kernel_lsp.compiler.together import together
 from kernel_lsp.errors import WorkloadError
@@ -63,7 +63,7 @@ class _Cute:
         kernels = [kernel for binary in compiler.binaries for kernel in binary.kernels]
         # Host code computes the number of blocks when it runs; their size is compiled in.
         launches = [Launch(k.name, (0, 0, 0), k.required_threads or (0, 0, 0), entry=k.entry) for k in kernels]
-        return CandidateBuild(build, (Plan(0, tuple(launches)),), tuple(compiler.binaries))
+        return CandidateBuild(build, (LaunchTrace(0, tuple(launches)),), tuple(compiler.binaries))
 
 
 def _call(request: BuildCandidate, workload: Workload, compiler: "CallCompiler") -> None:

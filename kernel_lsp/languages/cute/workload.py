@@ -5,7 +5,7 @@ import re
 from kernel_lsp.languages.cute.source import find_entries
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.kernel import Kernel, Parameter
-from kernel_lsp.workload.language import Argument, Drafted, Plan, WorkloadPart, value_of
+from kernel_lsp.workload.language import Argument, Drafted, DraftedCall, WorkloadPart, value_of
 
 _OUTPUT = re.compile(r"(?i)^m?_?(out\w*|y\w*|dst\w*|res\w*|o|c|d|z|ret\w*)$")
 
@@ -17,7 +17,7 @@ class _Cute:
         body = re.compile(rf"\b{kernel.name}\b".encode())
         entry = next((one for one in entries if body.search(text, one.body.start, one.body.end)), kernel)
 
-        def launch(plan: Plan) -> list[str]:
+        def launch(plan: DraftedCall) -> list[str]:
             given = [f"from_dlpack({a.name})" if a.is_tensor else a.name for a in plan.arguments]
             return ["from cutlass.cute.runtime import from_dlpack", f"module.{entry.name}({', '.join(given)})"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from kernel_lsp.compiler.inline import build_inline
-from kernel_lsp.compiler.plan import Plan
+from kernel_lsp.compiler.plan import LaunchTrace
 from kernel_lsp.runner.language import RunnerPart
 from kernel_lsp.runner.messages.build import BuildCandidate, CandidateBuild
 from kernel_lsp.runner.workers.answers import execute_answer
@@ -17,7 +17,7 @@ class _Torch:
             asked = execute_answer(request.kernel, called, request.device)
             return CandidateBuild(asked.build, requests=asked.requests)
         made = build_inline(request.kernel, request.device.arch, request.options, request.cache.opened())
-        return CandidateBuild(made.build, (Plan(0, made.launches),), made.binaries)
+        return CandidateBuild(made.build, (LaunchTrace(0, made.launches),), made.binaries)
 
 
 PART: RunnerPart = _Torch()

@@ -9,7 +9,7 @@ from kernel_lsp.source.triton_extents import Extents, extents_of
 from kernel_lsp.source.triton_host import Host, Taken, host_of, uses_of
 from kernel_lsp.source.triton_reference import reference_in
 from kernel_lsp.source.triton_uses import Uses, element_of
-from kernel_lsp.workload.language import Argument, Drafted, Plan, WorkloadPart, is_small, value_of
+from kernel_lsp.workload.language import Argument, Drafted, DraftedCall, WorkloadPart, is_small, value_of
 
 _POWER = 16  # lengths of blocks: a small one, of which all larger powers of two are multiples
 
@@ -130,7 +130,7 @@ def _of_kernel(name: str, constexpr: bool, uses: Uses) -> Argument:
     return Argument(name, "extent") if name in bounds else Argument(name, "open", value=f"Say what `{name}` is.")
 
 
-def _unlaunched(kernel: Kernel, plan: Plan) -> list[str]:
+def _unlaunched(kernel: Kernel, plan: DraftedCall) -> list[str]:
     """Return the form of a launch of a kernel that nothing in the file launches."""
     constants = ", ".join(f"`{a.name}`" for a in plan.of("constant"))
     asked = f"Nothing in the file launches {kernel.name}: say the grid{f', {constants}' if constants else ''}."

@@ -25,7 +25,7 @@ from kernel_lsp.lsp.documents import Document, Documents, uri_of
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.features.readiness import Readiness
 from kernel_lsp.lsp.jobs import Jobs
-from kernel_lsp.lsp.results import Results
+from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.report.titles import speedup_title
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.workload.spec import draft_line, kernel_file_of, workload_path
@@ -47,7 +47,7 @@ class CodeActions:
         client: EditorConnection,
         background: Background,
         documents: Documents,
-        results: Results,
+        results: StoredVerdicts,
         jobs: Jobs,
         readiness: Readiness,
         edits: Edits,

@@ -17,7 +17,7 @@ from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Documents, path_of, uri_of
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.features.texts import OpenTexts
-from kernel_lsp.lsp.results import Results
+from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.trust import Trust
 from kernel_lsp.lsp.wire import EvidenceFile, FilePath, VerdictEvidence, extended
@@ -38,7 +38,7 @@ class ResultCommands:
         background: Background,
         documents: Documents,
         settings: ClientSettings,
-        results: Results,
+        results: StoredVerdicts,
         edits: Edits,
     ) -> None:
         self._client, self._background, self._documents = client, background, documents

@@ -13,7 +13,7 @@ from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Document, Documents, uri_of
 from kernel_lsp.lsp.job import Wanted
 from kernel_lsp.lsp.jobs import Jobs
-from kernel_lsp.lsp.results import Results
+from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.source.files import write_new
 from kernel_lsp.source.text import apply_edits
 
@@ -30,7 +30,12 @@ class Edits:
     """Makes and applies edits."""
 
     def __init__(
-        self, client: EditorConnection, background: Background, documents: Documents, results: Results, jobs: Jobs
+        self,
+        client: EditorConnection,
+        background: Background,
+        documents: Documents,
+        results: StoredVerdicts,
+        jobs: Jobs,
     ) -> None:
         self._client, self._background, self._documents = client, background, documents
         self._results, self._jobs = results, jobs

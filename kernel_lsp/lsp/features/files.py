@@ -18,7 +18,7 @@ from kernel_lsp.lsp.documents import Documents, path_of
 from kernel_lsp.lsp.features.texts import OpenTexts
 from kernel_lsp.lsp.job import Wanted
 from kernel_lsp.lsp.jobs import Jobs
-from kernel_lsp.lsp.results import Results
+from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.watcher import Watcher
 from kernel_lsp.lsp.workspace import Folders, Permission
@@ -36,7 +36,7 @@ class Files:
         settings: ClientSettings,
         permission: Permission,
         analysis: Analysis,
-        results: Results,
+        results: StoredVerdicts,
         jobs: Jobs,
         texts: OpenTexts,
     ) -> None:

@@ -6,7 +6,7 @@ from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.compiled import facts_of
 from kernel_lsp.lsp.diagnostics import Board
 from kernel_lsp.lsp.documents import Document, Documents
-from kernel_lsp.lsp.results import Results
+from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.rule_pages import rules_of
 from kernel_lsp.report.units import percent_text, size_text, speedup_text
 from kernel_lsp.source.kernel import Kernel
@@ -19,7 +19,7 @@ _SHOWN = 24  # most instructions shown
 class Hover:
     """Answers from known results; nothing is compiled or read."""
 
-    def __init__(self, documents: Documents, analysis: Analysis, results: Results, board: Board) -> None:
+    def __init__(self, documents: Documents, analysis: Analysis, results: StoredVerdicts, board: Board) -> None:
         self._documents, self._analysis, self._results, self._board = documents, analysis, results, board
 
     def hover(self, params: types.HoverParams) -> types.Hover | None:

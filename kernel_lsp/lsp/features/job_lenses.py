@@ -12,7 +12,7 @@ from kernel_lsp.lsp.documents import Document, uri_of
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.features.readiness import Readiness
 from kernel_lsp.lsp.jobs import Jobs
-from kernel_lsp.lsp.results import Results
+from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.report.titles import brief_title, short_title, speedup_title
 from kernel_lsp.source.kernel import Kernel
 
@@ -26,7 +26,7 @@ Lens = types.Command
 class JobLenses:
     """Makes them from known results; newer results are read, and the client then asks again."""
 
-    def __init__(self, results: Results, jobs: Jobs, readiness: Readiness, edits: Edits) -> None:
+    def __init__(self, results: StoredVerdicts, jobs: Jobs, readiness: Readiness, edits: Edits) -> None:
         self._results, self._jobs, self._readiness, self._edits = results, jobs, readiness, edits
 
     def of_verdict(self, document: Document, kernel: Kernel) -> list[Lens]:

@@ -8,7 +8,7 @@ from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.diagnostics import Board
 from kernel_lsp.lsp.documents import Document, Documents
-from kernel_lsp.lsp.results import Results
+from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.workspace import Permission
 
 
@@ -22,7 +22,7 @@ class OpenTexts:
         permission: Permission,
         board: Board,
         analysis: Analysis,
-        results: Results,
+        results: StoredVerdicts,
     ) -> None:
         self._client, self._documents, self._permission, self._board = client, documents, permission, board
         self._told: set[Path] = set()

@@ -15,7 +15,7 @@ from kernel_lsp.lsp.documents import Document, Documents, uri_of
 from kernel_lsp.lsp.features.commands import place_of
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.requests import Nothing, OneText, OneVariant, OneVerdict
-from kernel_lsp.lsp.results import Results
+from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.wire import (
     EvidencePage,
@@ -58,7 +58,7 @@ class Views:
         settings: ClientSettings,
         permission: Permission,
         analysis: Analysis,
-        results: Results,
+        results: StoredVerdicts,
         edits: Edits,
     ) -> None:
         self._documents, self._folders, self._settings = documents, folders, settings

@@ -5,11 +5,11 @@ from enum import StrEnum
 from kernel_lsp.report.formats.github import github
 from kernel_lsp.report.formats.json import json
 from kernel_lsp.report.formats.junit import junit
-from kernel_lsp.report.formats.results import ReportFormat, Results
+from kernel_lsp.report.formats.results import CheckResults, ReportFormat
 from kernel_lsp.report.formats.sarif import sarif
 from kernel_lsp.report.formats.text import text
 
-__all__ = ["FORMATS", "FormatName", "ReportFormat", "Results"]
+__all__ = ["FORMATS", "CheckResults", "FormatName", "ReportFormat"]
 
 
 class FormatName(StrEnum):

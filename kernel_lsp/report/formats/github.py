@@ -1,13 +1,13 @@
 """Workflow commands, which GitHub Actions shows at the lines of a pull request (ten of a kind for each step)."""
 
-from kernel_lsp.report.formats.results import Results
+from kernel_lsp.report.formats.results import CheckResults
 from kernel_lsp.rules.catalog import RULES
 
 _MESSAGE = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 _PROPERTY = _MESSAGE | {":": "%3A", ",": "%2C"}
 
 
-def github(results: Results) -> str:
+def github(results: CheckResults) -> str:
     """A command for each finding, errors first."""
     lines: list[str] = []
     for found in results.findings():

@@ -4,11 +4,11 @@ from xml.etree import ElementTree
 
 from kernel_lsp.check import FileReport
 from kernel_lsp.compiler.binary import Diagnostic, Severity
-from kernel_lsp.report.formats.results import Results
+from kernel_lsp.report.formats.results import CheckResults
 from kernel_lsp.rules.catalog import RULES
 
 
-def junit(results: Results) -> str:
+def junit(results: CheckResults) -> str:
     """Return JUnit XML: findings that fail the check are failures, other findings are cases that pass and say so."""
     suites = ElementTree.Element("testsuites", name="kernel-lsp check")
     for report in results.reports:
@@ -20,7 +20,7 @@ def junit(results: Results) -> str:
     return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _add_suite(suites: ElementTree.Element, report: FileReport, results: Results) -> None:
+def _add_suite(suites: ElementTree.Element, report: FileReport, results: CheckResults) -> None:
     name = results.name(report.path)
     found = [one for one in report.diagnostics if one.severity is not Severity.NOTE]
     failing = [one for one in found if results.strict or one.severity is Severity.ERROR]

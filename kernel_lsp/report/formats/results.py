@@ -14,7 +14,7 @@ from kernel_lsp.source.text import Lines
 
 
 @dataclass(frozen=True)
-class Results:
+class CheckResults:
     """The outcome of one check.
 
     Attributes:
@@ -86,6 +86,6 @@ class Results:
 class ReportFormat(Protocol):
     """A way to write results for other programs."""
 
-    def __call__(self, results: Results) -> str:
+    def __call__(self, results: CheckResults) -> str:
         """The whole text, with the end of its last line."""
         ...

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from kernel_lsp import __version__
 from kernel_lsp.compiler.binary import Diagnostic, Severity
-from kernel_lsp.report.formats.results import Results
+from kernel_lsp.report.formats.results import CheckResults
 from kernel_lsp.rules.catalog import RULES
 from kernel_lsp.rules.ignores import Silenced
 from kernel_lsp.rules.rule import Rule
@@ -16,7 +16,7 @@ _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: 
 _INDEX = {rule: index for index, rule in enumerate(RULES)}
 
 
-def sarif(results: Results) -> str:
+def sarif(results: CheckResults) -> str:
     """One run: every rule with its page, the findings, and those that are silenced with the reason."""
     findings = list(results.findings())
     silenced = [one for report in results.reports for one in report.silenced]
@@ -51,7 +51,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _result(found: Diagnostic, mark: str, results: Results) -> dict[str, Any]:
+def _result(found: Diagnostic, mark: str, results: CheckResults) -> dict[str, Any]:
     name = results.name(found.path)
     uri = quote(name)
     artifact = {"uri": f"file://{uri}"} if uri.startswith("/") else {"uri": uri, "uriBaseId": "ROOT"}
@@ -71,6 +71,6 @@ def _result(found: Diagnostic, mark: str, results: Results) -> dict[str, Any]:
     }
 
 
-def _suppressed(one: Silenced, mark: str, results: Results) -> dict[str, Any]:
+def _suppressed(one: Silenced, mark: str, results: CheckResults) -> dict[str, Any]:
     reason = {"justification": one.reason} if one.reason else {}
     return _result(one.finding, mark, results) | {"suppressions": [{"kind": "inSource", **reason}]}

@@ -1,9 +1,9 @@
 """One line for each finding, as editors and linters' front ends read it: `path:line:col: KL012 message`."""
 
-from kernel_lsp.report.formats.results import Results
+from kernel_lsp.report.formats.results import CheckResults
 
 
-def text(results: Results) -> str:
+def text(results: CheckResults) -> str:
     """The findings, errors first; columns count characters."""
     lines = [
         f"{found.path}:{found.line}:{results.characters(found.path, found.line, found.column)}: "

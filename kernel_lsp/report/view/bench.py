@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from kernel_lsp.bench.records import Comparison, Result
-from kernel_lsp.bench.run import Progress
+from kernel_lsp.bench.records import CandidateResult, Comparison
+from kernel_lsp.bench.run import BenchProgress
 from kernel_lsp.bench.totals import Totals
 from kernel_lsp.report.bench import published_words, speedup_of, totals_words, unanswered_words
 from kernel_lsp.report.units import percent_text, seconds_text, speedup_text
@@ -11,7 +11,7 @@ from kernel_lsp.report.view.parts import Cell, Column, FactList, Head, ReportSec
 from kernel_lsp.report.view.plots import Axis, Ink, Mark, Plot, Point, Shape
 from kernel_lsp.report.view.words import tone_of
 
-_COLUMNS: tuple[tuple[Column, Callable[[Result], Cell]], ...] = (
+_COLUMNS: tuple[tuple[Column, Callable[[CandidateResult], Cell]], ...] = (
     (Column("Problem", figure=False), lambda result: f"{result.level} {result.problem}"),
     (Column("Sample", figure=False), lambda result: f"{result.run} {result.index}".strip()),
     (Column("Language", figure=False), lambda result: result.language),
@@ -31,7 +31,7 @@ _EAGER, _COMPILED, _PUBLISHED = "eager", "torch.compile", "KernelBench"
 _INKS = {_EAGER: Ink.CANDIDATE, _COMPILED: Ink.DOUBT, _PUBLISHED: Ink.BASELINE}
 
 
-def results_view(progress: Progress, totals: Totals, title: str) -> View:
+def results_view(progress: BenchProgress, totals: Totals, title: str) -> View:
     """Return the view; `title` names the judged kernel."""
     results = progress.in_order
     gpus = sorted({one.gpu for one in (*results, *progress.plan.searches) if one.gpu})
@@ -61,14 +61,14 @@ def _facts(words: dict[str, str]) -> FactList:
     return FactList(tuple((name, (said,)) for name, said in words.items()))
 
 
-def _candidates(results: Sequence[Result]) -> Table:
+def _candidates(results: Sequence[CandidateResult]) -> Table:
     """Return the columns that have a value for any result."""
     columns = [(column, value) for column, value in _COLUMNS if any(value(result) for result in results)]
     rows = tuple(tuple(value(result) for _, value in columns) for result in results)
     return Table(tuple(column for column, _ in columns), rows)
 
 
-def _speedups(results: Sequence[Result]) -> Plot:
+def _speedups(results: Sequence[CandidateResult]) -> Plot:
     found: list[tuple[str, str, Comparison]] = []
     best: dict[str, float] = {}
     for result in results:

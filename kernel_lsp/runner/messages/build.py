@@ -13,7 +13,7 @@ from kernel_lsp.compiler.cache import BuildCache
 from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.compiler.host.request import ExtensionRequest
 from kernel_lsp.compiler.options import BuildOptions
-from kernel_lsp.compiler.plan import Plan
+from kernel_lsp.compiler.plan import LaunchTrace
 from kernel_lsp.device.device import Device
 from kernel_lsp.runner.messages import Request
 from kernel_lsp.source.candidate import SourceFile
@@ -46,7 +46,7 @@ class CandidateBuild:
     """
 
     build: Build
-    plans: tuple[Plan, ...] = ()
+    plans: tuple[LaunchTrace, ...] = ()
     binaries: tuple[Binary, ...] = ()
     requests: tuple[ExtensionRequest, ...] = ()
     assumed: tuple[Assumed, ...] = ()

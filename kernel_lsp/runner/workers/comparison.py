@@ -17,8 +17,6 @@ from kernel_lsp import policy
 from kernel_lsp.runner.workers.error_bounds import Bounds
 from kernel_lsp.runner.workers.torch_types import norm
 
-_CHUNK = 1 << 24
-_CHUNK_OF_BITS = 1 << 28  # on a GPU, which synchronises after each chunk
 _ROW = 1 << 12
 _MIX = -0x61C8_8646_80B5_83EB  # the golden ratio as a fraction of 2^64
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -171,7 +169,8 @@ def fingerprint(data: Tensor, salt: int = 0) -> int:
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
     """Return True if two tensors of one type and shape hold the same bits."""
-    return all(torch.equal(_bits(x), _bits(y)) for x, y in _chunks(a, b, size=_CHUNK_OF_BITS if a.is_cuda else _CHUNK))
+    size = policy.COMPARED_BITS if a.is_cuda else policy.COMPARED_ELEMENTS
+    return all(torch.equal(_bits(x), _bits(y)) for x, y in _chunks(a, b, size=size))
 
 
 def holds_blank(tensor: Tensor) -> bool:
@@ -224,7 +223,9 @@ def _show(tensor: Tensor, flat: int) -> str:
     return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
-def _chunks(*tensors: Tensor, size: int = _CHUNK) -> Iterator[tuple[Tensor, ...]]:
+def _chunks(*tensors: Tensor, size: int | None = None) -> Iterator[tuple[Tensor, ...]]:
+    """Yield the same elements of flat tensors, `size` at a time, else `policy.COMPARED_ELEMENTS`."""
+    size = policy.COMPARED_ELEMENTS if size is None else size
     flat = [t.reshape(-1) for t in tensors]
     for start in range(0, flat[0].numel(), size):
         yield tuple(t[start : start + size] for t in flat)

@@ -1,6 +1,6 @@
 """Results of a bench for tests."""
 
-from kernel_lsp.bench.records import Comparison, Published, Result
+from kernel_lsp.bench.records import CandidateResult, Comparison, Published
 from kernel_lsp.judge.verdict import Outcome, Stage
 
 
@@ -23,7 +23,7 @@ def published(correct: bool = True, mean_ms: float | None = 1.0, reference_ms: f
     )
 
 
-def result(key: str = "k", **changes) -> Result:
+def result(key: str = "k", **changes) -> CandidateResult:
     given = {
         "key": key,
         "level": 1,
@@ -43,8 +43,8 @@ def result(key: str = "k", **changes) -> Result:
         "published": None,
         "published_trouble": "",
     }
-    return Result.model_validate(given | changes)
+    return CandidateResult.model_validate(given | changes)
 
 
-def wrong(key: str, **changes) -> Result:
+def wrong(key: str, **changes) -> CandidateResult:
     return result(key, eager=comparison(Outcome.WRONG, None, Stage.CORRECT), **changes)

@@ -7,9 +7,9 @@ import subprocess
 import pytest
 from rich.console import Console
 
-from kernel_lsp.bench.plan import Job, Plan
-from kernel_lsp.bench.run import Progress
-from kernel_lsp.bench.suite import Problem, Sample
+from kernel_lsp.bench.plan import BenchJob, BenchPlan
+from kernel_lsp.bench.run import BenchProgress
+from kernel_lsp.bench.suite import ProblemFile, Sample
 from kernel_lsp.bench.totals import add_up
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.report.bench import bench_json, bench_view, totals_view
@@ -19,10 +19,10 @@ from tests.unit.bench.bench_results import comparison, published, result, wrong
 EVIL = "</script><script>alert('x')</script>"
 
 
-def stand(tmp_path, *results, troubles=None) -> Progress:
-    problem = Problem(1, 19, tmp_path / "19_ReLU.py")
-    jobs = tuple(Job(problem, Sample(1, 19, "", n, tmp_path / "a.py"), "", r.key) for n, r in enumerate(results))
-    progress = Progress(Plan(jobs, ()), {r.key: r for r in results}, troubles or {})
+def stand(tmp_path, *results, troubles=None) -> BenchProgress:
+    problem = ProblemFile(1, 19, tmp_path / "19_ReLU.py")
+    jobs = tuple(BenchJob(problem, Sample(1, 19, "", n, tmp_path / "a.py"), "", r.key) for n, r in enumerate(results))
+    progress = BenchProgress(BenchPlan(jobs, ()), {r.key: r for r in results}, troubles or {})
     progress.judged = len(results)
     return progress
 
@@ -34,7 +34,7 @@ def printed(what, width=150) -> str:
     return capture.get()
 
 
-def several(tmp_path) -> Progress:
+def several(tmp_path) -> BenchProgress:
     illegal = comparison(Outcome.ILLEGITIMATE, None, Stage.LEGITIMATE)
     return stand(
         tmp_path,

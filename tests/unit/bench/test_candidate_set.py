@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.bench.records import Result
+from kernel_lsp.bench.records import CandidateResult
 from kernel_lsp.bench.suite import find_problems, find_samples, sample_name
 from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.source.modules import inline_sources, is_answer
@@ -77,7 +77,7 @@ def test_the_emulator_tells_right_from_wrong_and_cheats(judged):
     kinds = {tuple(map(str, re.findall(r"\d+", entry["file"]))): entry for entry in MANIFEST}
     found, told = {}, {}
     for name in JUDGED:
-        entry, result = kinds[tuple(name.split("."))], Result.model_validate(results[name])
+        entry, result = kinds[tuple(name.split("."))], CandidateResult.model_validate(results[name])
         verdict, right = result.eager.verdict.value, entry["kind"] == "right"
         found[name] = result.eager.right and verdict == "UNTIMED" if right else verdict in entry["expect"]
         told[name] = result.eager.right == right

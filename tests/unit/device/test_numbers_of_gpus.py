@@ -12,8 +12,9 @@ from kernel_lsp.device.device import DEVICES
 
 PACKAGE = Path(architectures.__file__).parents[1]
 TABLE = {"architectures.py", "device.py"}
-# Everyday numbers that a GPU has as well, and that tell nothing.
+# Everyday numbers that a GPU has as well, and that tell nothing; one of 2,000 MHz must not forbid all thousands.
 EVERYDAY = {2**power for power in range(11)} | {2**power for power in range(16, 40)} | set(range(65)) | {72}
+EVERYDAY |= {1000 * count for count in range(1, 11)}
 MAY_STAND = {
     ("compiler/cubin.py", 76): "an attribute of a cubin",
     ("emulate/matrix/accumulate.py", 132): "an exponent",

@@ -7,7 +7,7 @@ import pytest
 
 from kernel_lsp.compiler.binary import Build
 from kernel_lsp.compiler.built import Built
-from kernel_lsp.compiler.plan import Launch, Plan
+from kernel_lsp.compiler.plan import Launch, LaunchTrace
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.judge.inputs import plan
 from kernel_lsp.judge.inputs.findings import Findings
@@ -32,7 +32,8 @@ def launched(block: int) -> Launch:
 
 
 BUILT = Built(
-    Build(None, (), "triton", 0.0), (Plan(0, (launched(32),)), Plan(1, (launched(32),)), Plan(2, (launched(64),)))
+    Build(None, (), "triton", 0.0),
+    (LaunchTrace(0, (launched(32),)), LaunchTrace(1, (launched(32),)), LaunchTrace(2, (launched(64),))),
 )
 
 

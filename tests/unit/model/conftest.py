@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from kernel_lsp.model.servers import Server, servers_folder, write_server
+from kernel_lsp.model.servers import ModelServer, servers_folder, write_server
 from tests.served_model.fake_server import FakeServer
 
 
@@ -41,7 +41,7 @@ def keep(runtime):
         fcntl.flock(kept, fcntl.LOCK_EX)
         held.append(kept)
         said = {"name": folder.name, "profile": "general", "models": ("tiny",), "gpus": ("GPU-0",), "pauses": True}
-        server = Server(**said | {"uds": fake.socket, "key": fake.key, "folder": folder} | changes)
+        server = ModelServer(**said | {"uds": fake.socket, "key": fake.key, "folder": folder} | changes)
         write_server(server)
         return server
 

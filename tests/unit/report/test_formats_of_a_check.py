@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft4Validator
 
 from kernel_lsp.check import FileReport
-from kernel_lsp.report.formats import FORMATS, FormatName, Results
+from kernel_lsp.report.formats import FORMATS, CheckResults, FormatName
 from kernel_lsp.rules.catalog import RULES, find_rule
 from kernel_lsp.rules.ignores import Silenced
 from kernel_lsp.source.kernel import Language
@@ -18,7 +18,7 @@ TEXT = "/* ü */ x = 1;\n\ty = 2;\n\ty = 2;\n"
 
 
 @pytest.fixture
-def results(tmp_path, monkeypatch) -> Results:
+def results(tmp_path, monkeypatch) -> CheckResults:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a b.cuh").write_text("z;\n")
     path = str(tmp_path / "k.cu")
@@ -29,10 +29,10 @@ def results(tmp_path, monkeypatch) -> Results:
     bad = FileReport(Path(path), Language.CUDA, "sm_90", ("f",), (first, header, error), (quiet,), seconds=0.5)
     good = FileReport(tmp_path / "good.py", Language.TRITON, "sm_90", ("g",), (header,), seconds=0.25)
     fine = FileReport(tmp_path / "fine.py", Language.TRITON, "sm_90", ("h",))
-    return Results((bad, good, fine), {path: TEXT}, tmp_path)
+    return CheckResults((bad, good, fine), {path: TEXT}, tmp_path)
 
 
-def written(name: str, results: Results) -> str:
+def written(name: str, results: CheckResults) -> str:
     return FORMATS[FormatName(name)](results)
 
 
@@ -43,7 +43,7 @@ def test_text_has_a_line_for_each_finding_errors_first(results):
         f"{root}/k.cu:2:2: KL030 spread",
         f"{root}/a b.cuh:1:1: KL002 unused",
     ]
-    assert written("text", Results((), {}, root)) == ""
+    assert written("text", CheckResults((), {}, root)) == ""
 
 
 def test_github_shows_them_at_their_lines(results):
@@ -65,7 +65,7 @@ def test_junit_has_a_suite_for_each_file(results):
     assert [case.get("name") for case in bad][2] == "KL010 out-of-bounds at line 1"
     assert good.get("failures") == "0"
     assert [case.get("name") for case in fine] == ["check"]
-    strict = ElementTree.fromstring(written("junit", Results(results.reports, results.texts, results.root, True)))
+    strict = ElementTree.fromstring(written("junit", CheckResults(results.reports, results.texts, results.root, True)))
     assert strict.get("failures") == "4"
 
 
@@ -97,7 +97,7 @@ def test_fingerprints_survive_lines_above_and_tell_twins_apart(results):
     def prints(text: str, line: int) -> list[str]:
         path = str(results.root / "k.cu")
         found = [find_rule("KL030").at(path, at, "spread", column=2) for at in (line, line + 1)]
-        return Results((), {path: text}, results.root).fingerprints(found)
+        return CheckResults((), {path: text}, results.root).fingerprints(found)
 
     one, two = prints(TEXT, 2)
     assert one != two
@@ -112,6 +112,6 @@ def test_json_is_the_reports(results):
 
 
 def test_warnings_fail_only_where_they_are_to(results):
-    warned = Results(results.reports[1:2], {}, results.root)
+    warned = CheckResults(results.reports[1:2], {}, results.root)
     assert warned.passed
-    assert not Results(warned.reports, {}, results.root, strict=True).passed
+    assert not CheckResults(warned.reports, {}, results.root, strict=True).passed

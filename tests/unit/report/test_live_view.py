@@ -1,15 +1,15 @@
 from rich.console import Console
 
-from kernel_lsp.refine.progress import Best, Progress, Talking
+from kernel_lsp.refine.progress import Best, SearchProgress, Talking
 from kernel_lsp.report.live import progress_view, time_left
 
 
-def moment(**changes) -> Progress:
+def moment(**changes) -> SearchProgress:
     given = {"doing": "racing 4 candidates", "proposed": 34, "built": 30, "correct": 28, "raced": 12}
-    return Progress(**given | {"elapsed": 48.0, "budget": 120.0} | changes)
+    return SearchProgress(**given | {"elapsed": 48.0, "budget": 120.0} | changes)
 
 
-def drawn(progress: Progress, width: int = 80) -> list[str]:
+def drawn(progress: SearchProgress, width: int = 80) -> list[str]:
     console = Console(width=width, color_system=None)
     with console.capture() as capture:
         console.print(progress_view(progress))

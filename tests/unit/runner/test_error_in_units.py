@@ -40,7 +40,7 @@ def compare(actual, expected, bounds: Bounds = TIGHT) -> Distance:
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(comparison, "_CHUNK", 8)
+    monkeypatch.setattr("kernel_lsp.policy.COMPARED_ELEMENTS", 8)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -96,7 +96,7 @@ def test_chunks_change_neither_error_nor_scale_nor_the_first_wrong_element(monke
     actual = truth.half()
     actual[[400, 77, 900]] += 1
     whole = compare(actual, truth)
-    monkeypatch.setattr(comparison, "_CHUNK", 8)
+    monkeypatch.setattr("kernel_lsp.policy.COMPARED_ELEMENTS", 8)
     parts = compare(actual, truth)
     assert (parts.first_wrong, parts.wrong) == (77, 3)
     assert (parts.max, parts.rms) == (pytest.approx(whole.max), pytest.approx(whole.rms))

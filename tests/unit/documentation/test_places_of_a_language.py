@@ -1,0 +1,100 @@
+"""A language is one folder and one line, an architecture one row: whoever adds one touches nothing else."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import kernel_lsp
+from kernel_lsp.compiler.emulated import emulated_devices
+from kernel_lsp.device import architectures, device
+from kernel_lsp.device.choice import find_device
+from kernel_lsp.device.device import device_named
+from kernel_lsp.source.kernel import Language
+
+PACKAGE = Path(kernel_lsp.__file__).parent
+NAME_ONE = {
+    "source/cuda.py": "its parser makes records of its language",
+    "source/triton.py": "likewise",
+    "refine/inline.py": "CUDA in a Python file is refined as CUDA",
+    "refine/kernel_generation.py": "the languages that a kernel is generated in, a choice of the user's",
+    "refine/offers.py": "a generated kernel of unknown language",
+    "refine/dialogue/task.py": "a KernelBench answer is a Python file",
+    "bench/plan.py": "likewise",
+    "check/hints.py": "a file whose language is unknown gets CUDA's hints",
+    "rules/rule.py": "the language of a rule's example, if it says none",
+    "rules/correctness.py": "examples in Triton",
+    "rules/performance.py": "a cure in Triton",
+}
+"""Modules outside `languages/` that name a language, and why a new one does not touch them."""
+ROOMS = ("source", "mutations", "compiler", "runner", "workload", "refine")
+WALK = """
+from pathlib import Path
+from kernel_lsp.source.files import find_kernels, language_of
+from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.language import part_of, suffixes
+text = "import cutlass\\nimport cutlass.cute as cute\\n@cute.kernel\\ndef scale(x):\\n    pass\\n"
+path = Path("scale.fifth")
+assert ".fifth" in suffixes()
+assert language_of(path, text) is Language.FIFTH
+assert [kernel.name for kernel in find_kernels(text, path)] == ["scale"]
+for room in %r:
+    assert part_of(Language.FIFTH, room) is not None
+print("walked")
+"""
+
+
+def is_language(node: ast.AST) -> bool:
+    """Whether this is `Language.CUDA` or another member."""
+    of_class = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Language"
+    return of_class and node.attr in Language.__members__
+
+
+def outside() -> dict[str, ast.Module]:
+    """The modules of the package but those of languages, by their path in it."""
+    paths = [path for path in PACKAGE.rglob("*.py") if PACKAGE / "languages" not in path.parents]
+    return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in paths}
+
+
+def test_nobody_else_asks_which_language_it_is() -> None:
+    modules = outside()
+    naming = {name for name, tree in modules.items() if any(map(is_language, ast.walk(tree)))}
+    assert naming == set(NAME_ONE)
+    asking = [
+        f"{name}:{node.lineno}"
+        for name in naming
+        for node in ast.walk(modules[name])
+        if (isinstance(node, ast.Compare) and any(map(is_language, [node.left, *node.comparators])))
+        or (isinstance(node, ast.MatchValue) and is_language(node.value))
+    ]
+    assert asking == []
+
+
+def test_a_fifth_language_is_one_folder_and_one_line(tmp_path: Path) -> None:
+    package = shutil.copytree(PACKAGE, tmp_path / "kernel_lsp", ignore=shutil.ignore_patterns("__pycache__"))
+    registry = package / "source/kernel.py"
+    registered = registry.read_text().replace('    TORCH = "torch"', '    FIFTH = "fifth"\n    TORCH = "torch"')
+    registry.write_text(registered)
+    folder = shutil.copytree(package / "languages/cute", package / "languages/fifth")
+    for path in folder.glob("*.py"):
+        text = path.read_text().replace("languages.cute", "languages.fifth").replace("Language.CUTE", "Language.FIFTH")
+        path.write_text(text.replace('(".py",)', '(".fifth",)'))
+    command = [sys.executable, "-c", WALK % (ROOMS,)]
+    walked = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    assert walked.stdout == "walked\n", walked.stderr
+
+
+def test_an_architecture_is_one_row_and_its_first_gpu_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = replace(architectures.ARCHITECTURES["sm_120"], threads=1664)
+    monkeypatch.setitem(architectures.ARCHITECTURES, "sm_130", limits)
+    assert device_named("sm_130").limits == limits, "the table of architectures is enough to compile for it"
+    row = replace(device_named("H100"), name="X100", arch="sm_130", multiprocessors=154, clock_mhz=2000)
+    monkeypatch.setattr(device, "DEVICES", (*device.DEVICES, row))
+    assert device_named("x100") == device_named("sm_130") == row
+    monkeypatch.setattr("kernel_lsp.device.choice.find_gpus", lambda: ())
+    assert find_device(None, ["X100"]) == row
+    assert emulated_devices(row)[-1] == row
