@@ -18,6 +18,7 @@ from kernel_lsp.source.trees import field, text_of, walk
 
 _PARSER = Parser(cuda_grammar())
 _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)[uUlL]*")
+_NEAR = 4  # elements
 _DEPTH = 24  # of names that stand for others
 
 
@@ -69,6 +70,11 @@ class Polynomial:
 
 def _sum(terms: Mapping[tuple[str, ...], int]) -> Polynomial:
     return Polynomial({key: n for key, n in terms.items() if n})
+
+
+def is_near(factor: Polynomial | None) -> bool:
+    """Return True if an index that grows by `factor` from one access to the next stays within the same sectors."""
+    return factor is not None and factor.value is not None and 0 < abs(factor.value) <= _NEAR
 
 
 def number(value: int) -> Polynomial:

@@ -5,7 +5,7 @@ from dataclasses import field as attribute
 
 from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.affine import Polynomial, symbol
+from kernel_lsp.refine.rewrites.affine import Polynomial, is_near, symbol
 from kernel_lsp.refine.rewrites.ast_cuda import bare, indent_at
 from kernel_lsp.refine.rewrites.reductions import LoopReduction, extreme, find_reductions
 from kernel_lsp.refine.rewrites.scopes import CudaVariable
@@ -21,7 +21,6 @@ from kernel_lsp.source.text import Edit, Span
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _SHORT = 32  # iterations that are not worth sharing out
-_NEAR = 4  # elements from one access to the next that still share most of their sectors
 _JUMPS = ("break_statement", "return_statement", "goto_statement", "labeled_statement", "switch_statement")
 _NEUTRAL_NODES = ("comment", "preproc_call", ";")
 _LOOPS = ("for_statement", "while_statement", "do_statement")
@@ -234,7 +233,8 @@ class RowSharing:
     def _check_private(self, loop: SerialLoop) -> None:
         """Refuse changes of a thread's own arrays, of which each thread would have a part."""
         for node in walk(loop.body):
-            target = node.child_by_field_name("left") if node.type == "assignment_expression" else None
+            changing = {"assignment_expression": "left", "update_expression": "argument"}.get(node.type, "")
+            target = node.child_by_field_name(changing)
             if target is not None and target.type in ("subscript_expression", "field_expression"):
                 while target.type in ("subscript_expression", "field_expression", "parenthesized_expression"):
                     target = target.child_by_field_name("argument") or target.named_children[0]
@@ -251,7 +251,7 @@ class RowSharing:
         if access.offset is None:
             return False
         along, across = access.offset.factor(loop.variable.symbol), access.offset.factor(self.row)
-        return _is_far(along) and _is_near(across) if self.team.mixed else _is_near(along) and _is_far(across)
+        return _is_far(along) and is_near(across) if self.team.mixed else is_near(along) and _is_far(across)
 
     def _is_once(self, node: Node) -> bool:
         """Return True for a statement that only writes to memory, for the row as a whole."""
@@ -337,10 +337,6 @@ class RowSharing:
         if declaration is None or declaration.parent != loop.node.parent:
             return False
         return not any(declaration.start_byte < c.start_byte < loop.node.start_byte for c in one.variable.changes)
-
-
-def _is_near(factor: Polynomial | None) -> bool:
-    return factor is not None and factor.value is not None and 0 < abs(factor.value) <= _NEAR
 
 
 def _is_far(factor: Polynomial | None) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from kernel_lsp.device.device import Device
-from kernel_lsp.refine.rewrites.affine import Polynomial
+from kernel_lsp.refine.rewrites.affine import Polynomial, is_near
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, bare
 from kernel_lsp.refine.rewrites.launch_sites import LaunchSite, closed, find_launches, relaunched, spelled
 from kernel_lsp.refine.rewrites.scopes import CudaVariable, Scopes
@@ -29,11 +29,6 @@ _BY_WARP = re.compile(
 )
 _LOOPS = ("for_statement", "while_statement", "do_statement")
 _REPEATED = 8  # an access in a loop counts as so many
-_NEAR = 4  # elements
-
-
-def _is_near(factor: Polynomial | None) -> bool:
-    return factor is not None and factor.value is not None and 0 < abs(factor.value) <= _NEAR
 
 
 def _gain(use: MemoryUse, body: Node, now: str, then: str) -> int:
@@ -42,7 +37,7 @@ def _gain(use: MemoryUse, body: Node, now: str, then: str) -> int:
     for access in use.accesses(body):
         if access.offset is None:
             continue
-        was, will = _is_near(access.offset.factor(now)), _is_near(access.offset.factor(then))
+        was, will = is_near(access.offset.factor(now)), is_near(access.offset.factor(then))
         gain += (will - was) * (_REPEATED if _is_in_loop(access.node) else 1)
     return gain
 
