@@ -17,6 +17,7 @@ from kernel_lsp.refine.rewrites.serial_loops import (
     serial_loop,
 )
 from kernel_lsp.refine.rewrites.team import Team
+from kernel_lsp.refine.rewrites.touches import ThreadTouch, check_own_elements
 from kernel_lsp.source.text import Edit, Span
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
@@ -24,37 +25,6 @@ _SHORT = 32  # iterations that are not worth sharing out
 _JUMPS = ("break_statement", "return_statement", "goto_statement", "labeled_statement", "switch_statement")
 _NEUTRAL_NODES = ("comment", "preproc_call", ";")
 _LOOPS = ("for_statement", "while_statement", "do_statement")
-
-
-@dataclass(frozen=True)
-class _Touch:
-    """An access, and which thread makes it: the one that has the element, all of them, or the first alone."""
-
-    access: MemoryAccess
-    owner: str
-
-    def conflicts(self, other: "_Touch") -> bool:
-        """Return True if two threads may touch one element here, and one of them writes."""
-        mine, its = self.access, other.access
-        if not (mine.written or its.written):
-            return False
-        if mine.may_touch(its):
-            same = mine.offset is not None and self.owner == other.owner and self.owner != "all"
-            return not (same and (self.owner == "first" or str(mine.offset) == str(its.offset)))
-        return False
-
-    def may_alias(self, other: "_Touch", row: str) -> bool:
-        """Return True if pointers of two names may mean one element that two threads touch."""
-        mine, its = self.access, other.access
-        if not (mine.written or its.written) or mine.may_touch(its) or mine.pointer is None or its.pointer is None:
-            return False
-        if mine.pointer.restricted or its.pointer.restricted or mine.pointer.type != its.pointer.type:
-            return False
-        if mine.offset is None or its.offset is None:
-            return True
-        apart = str(mine.offset.factor(row)) != str(its.offset.factor(row))  # rows would meet in any case
-        same = self.owner == other.owner != "all" and str(mine.offset) == str(its.offset)
-        return not (apart or same)
 
 
 @dataclass
@@ -81,8 +51,8 @@ class RowSharing:
     shared: int = 0
     combines: bool = False
     _nested: int = 0
-    _hard: list[_Touch] = attribute(default_factory=list)
-    _soft: list[_Touch] = attribute(default_factory=list)
+    _hard: list[ThreadTouch] = attribute(default_factory=list)
+    _soft: list[ThreadTouch] = attribute(default_factory=list)
 
     def block(self, node: Node) -> None:
         """Share out the loops of a block's statements.
@@ -124,7 +94,7 @@ class RowSharing:
             case _:
                 raise NotApplicableError(node.type)
 
-    def _all_only(self, node: Node) -> list[_Touch]:
+    def _all_only(self, node: Node) -> list[ThreadTouch]:
         """Return what every thread touches in a statement that changes only variables of its own."""
         inner = node.named_children[0] if node.named_child_count else node
         touches = self._touches(node, "all")
@@ -199,12 +169,12 @@ class RowSharing:
         if not any(self._gains(loop, access) for access in accesses):
             raise NotApplicableError("neighbouring threads already touch neighbours")
         heads = [*self._touches(loop.condition, "all"), *self._touches(loop.start, "all")]
-        touches: list[_Touch] = []
+        touches: list[ThreadTouch] = []
         for access in accesses:
             offset = access.offset
             mine = offset is not None and (by := offset.factor(loop.variable.symbol)) is not None and by.terms != {}
             shifted = _renamed(offset, loop.variable.symbol) if mine and offset is not None else offset
-            touches.append(_Touch(_moved(access, shifted), f"element {start}" if mine else "all"))
+            touches.append(ThreadTouch(_moved(access, shifted), f"element {start}" if mine else "all"))
         self._meet(node, [*heads, *touches])
         self._write(loop, start, reductions)
         if reductions:
@@ -265,10 +235,10 @@ class RowSharing:
         own = any(n.type == "subscript_expression" and is_own_target(n, accesses) for n in walk(node))
         return any(a.written for a in accesses) and not changes and not own
 
-    def _touches(self, node: Node, owner: str, reads: str = "all") -> list[_Touch]:
-        return [_Touch(a, owner if a.written else reads) for a in self.use.accesses(node)]
+    def _touches(self, node: Node, owner: str, reads: str = "all") -> list[ThreadTouch]:
+        return [ThreadTouch(a, owner if a.written else reads) for a in self.use.accesses(node)]
 
-    def _meet(self, node: Node, touches: list[_Touch]) -> None:
+    def _meet(self, node: Node, touches: list[ThreadTouch]) -> None:
         """Put a barrier before a statement where it may touch what another thread has touched."""
         hard = any(old.conflicts(new) for old in self._hard for new in touches)
         if hard or any(old.may_alias(new, self.row) for old in self._soft for new in touches):
@@ -341,46 +311,6 @@ class RowSharing:
 
 def _is_far(factor: Polynomial | None) -> bool:
     return factor is None or factor.value is None or abs(factor.value) > _SHORT
-
-
-def check_own_elements(use: MemoryUse, loop: SerialLoop, accesses: list[MemoryAccess]) -> None:
-    """Refuse a loop in which one iteration may touch what another one writes."""
-    counter = loop.variable.symbol
-    length = use.indices.of(loop.limit) - use.indices.of(loop.start)
-    for one in (a for a in accesses if a.written):
-        if _is_atomic(one.node):
-            if any(other.may_touch(one) and not _is_atomic(other.node) for other in accesses):
-                raise NotApplicableError("an atomic that is read")
-            continue
-        by = one.offset.factor(counter) if one.offset is not None else None
-        if one.offset is None or by is None or by.value in (None, 0) or _is_nested(one.node, loop):
-            raise NotApplicableError("iterations may write one element")
-        for other in accesses:
-            if not other.may_touch(one) or other is one:
-                continue
-            apart = other.offset - one.offset if other.offset is not None else None
-            if apart is None or not (
-                apart.value == 0
-                or (apart.value is not None and abs(apart.value) < abs(by.value or 0))
-                or str(apart) in (str(length), str(one.offset - one.offset - length))
-            ):
-                raise NotApplicableError("iterations may touch one element")
-
-
-def _is_atomic(node: Node) -> bool:
-    while node.parent is not None and node.type in ("subscript_expression", "pointer_expression", "argument_list"):
-        node = node.parent
-    atomic = node.type == "call_expression" and text_of(field(node, "function")).startswith("atomic")
-    return atomic and node.parent is not None and node.parent.type == "expression_statement"
-
-
-def _is_nested(node: Node, loop: SerialLoop) -> bool:
-    parent = node.parent
-    while parent is not None and parent != loop.node:
-        if parent.type in _LOOPS:
-            return True
-        parent = parent.parent
-    return False
 
 
 def is_own_target(node: Node, accesses: list[MemoryAccess]) -> bool:

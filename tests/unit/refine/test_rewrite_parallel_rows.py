@@ -315,6 +315,7 @@ def test_loops_that_depend_on_their_order_are_not_shared_out(name: str, old: str
         ("unit_rows", "blockDim.x * gridDim.x", "blockDim.x"),
         ("unit_rows", "+ threadIdx.x;", "+ threadIdx.y;"),
         ("rotary", "i + half]", "i + half - 1]"),
+        ("rotary", "i < half", "i <= half"),
     ],
 )
 def test_other_kernels_are_left_alone(name: str, old: str, new: str) -> None:
