@@ -44,6 +44,14 @@ def assigned(node: Node) -> set[str]:
     return found
 
 
+def function_names(definition: Node) -> set[str]:
+    """Return the identifiers in the name of a function definition, without those of its parameters."""
+    declarator = definition.child_by_field_name("declarator")
+    while declarator is not None and declarator.type != "function_declarator":  # `T* f(...)`
+        declarator = declarator.child_by_field_name("declarator")
+    return names(field(declarator, "declarator")) if declarator is not None else set()
+
+
 def bare(node: Node) -> Node:
     """Return the expression without enclosing parentheses and arithmetic casts."""
     while True:
@@ -174,11 +182,7 @@ class KernelTree:
         found: set[str] = set()
         for node in walk(self.root):
             if node.type == "function_definition" and _COLLECTIVE.search(text_of(field(node, "body"))):
-                declarator: Node | None = field(node, "declarator")
-                while declarator is not None and declarator.type != "function_declarator":  # `T* f(...)`
-                    declarator = declarator.child_by_field_name("declarator")
-                if declarator is not None:  # its parameters' names are no functions
-                    found |= names(field(declarator, "declarator")) - {self.kernel.name}
+                found |= function_names(node) - {self.kernel.name}
         return found
 
     def collective(self, node_or_text: Node | str) -> bool:

@@ -18,7 +18,7 @@ from tree_sitter import Node
 
 from kernel_lsp.device.architectures import STATIC_SHARED_BYTES
 from kernel_lsp.device.device import Device
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, names, written
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, function_names, indent_at, names, written
 from kernel_lsp.refine.rewrites.launches import fewer_blocks
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
@@ -205,7 +205,7 @@ def _helpers(tree: KernelTree) -> Iterator[Node]:
         if node.type in ("preproc_def", "preproc_function_def"):
             defined = {text_of(field(node, "name"))}
         elif node.type == "function_definition" and not span_of(node).holds(tree.kernel.body):
-            defined = names(field(node, "declarator"))
+            defined = function_names(node)
         else:
             continue
         if defined & used:

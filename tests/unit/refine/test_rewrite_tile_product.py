@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from rewrite_support import host_runner, ptx, rewritten
 
+from kernel_lsp.device.device import device_named
 from kernel_lsp.refine.rewrites.tile_product import rewrite
-from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.files import find_kernels
 
 M, N, K = 21, 18, 35
 
@@ -110,6 +112,14 @@ def test_several_elements_a_thread_give_it_too(tmp_path: Path, name: str) -> Non
     host_runner(tmp_path, small)((-(-N // 16), -(-M // 8)), (4, 4), *given)
     assert isinstance(given[2], np.ndarray)
     np.testing.assert_allclose(given[2][:M], right, rtol=1e-4, atol=1e-5)
+
+
+def test_other_kernels_of_the_file_with_parameters_of_the_same_names_do_not_matter() -> None:
+    other = "__global__ void other(float* x, float* out) { out[blockIdx.x] = x[threadIdx.x]; __syncthreads(); }\n"
+    file = SourceFile(Path("kernel.cu"), other + LINEAR)
+    kernel = find_kernels(file.text, file.path)[1]
+    launch = SourceFile(Path("w.py"), f"def launch(module, a, b, c, bias, m, n, k):\n    {LAUNCHES[LINEAR]}\n")
+    assert len(list(rewrite(file, launch, kernel, device_named("H100")))) == 7
 
 
 def test_columns_of_the_result_lie_along_x() -> None:
