@@ -10,6 +10,12 @@ from tests.lsp.job_session import ROOT, editor
 pytestmark = pytest.mark.asyncio
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+SPILLING = """__global__ void two(float* x, int i) {
+    float local[256];
+    for (int k = 0; k < 256; ++k) local[k] = x[k];  // all of it
+    x[0] = local[i];
+}
+"""
 EXAMPLES = ROOT / "examples/cuda"
 
 
@@ -55,7 +61,7 @@ async def test_a_finding_of_a_check_offers_a_cure_to_be_judged(tmp_path, make, r
         fixes = await session.actions(uri, only=["quickfix"], line=line, findings=[*found, other])
         [fix] = [one for one in fixes if one.title == f"Judge a fix: {cure}"]
         assert list(fix.diagnostics) == found
-        assert all(one.edit is None for one in fixes)  # nobody has called it faster yet
+        assert all(one.edit is None for one in fixes if not one.title.startswith("Ignore"))  # unproved
         job = await session.command("rewrite", *fix.command.arguments)
         ended = await session.ended(job["id"], 120)
         assert "right on the emulator" in ended["reason"]
@@ -71,4 +77,21 @@ async def test_without_a_workload_there_is_nothing_to_judge_a_cure_by(tmp_path):
         uri = session.open(kernel, language="cuda")
         here = types.Range(types.Position(5, 8), types.Position(5, 12))
         finding = types.Diagnostic(here, "narrow", code="KL035")
-        assert await session.actions(uri, only=["quickfix"], line=5, findings=[finding]) == []
+        found = await session.actions(uri, only=["quickfix"], line=5, findings=[finding])
+        assert [one.title for one in found] == ["Ignore KL035 on this line"]
+
+
+async def test_a_finding_is_silenced_at_a_click(tmp_path):
+    kernel = tmp_path / "spill.cu"
+    kernel.write_text(SPILLING)
+    async with editor(tmp_path, environment=NO_GPU) as session:
+        uri = session.open(kernel, language="cuda")
+        await session.ended((await session.command("check", uri))["id"])
+        [found] = await session.until(lambda: [d for d in session.client.diagnostics.get(uri, []) if d.code == "KL034"])
+        unknown = types.Diagnostic(found.range, "not ours", code="E501")
+        [fix] = await session.actions(uri, ["quickfix"], found.range.start.line, [found, unknown])
+        assert (fix.title, list(fix.diagnostics)) == ("Ignore KL034 on this line", [found])
+        assert session.apply(fix.edit)
+        assert "// kernel-lsp: ignore[KL034]\n" in session.texts[uri].text
+        await session.ended((await session.command("check", uri))["id"])
+        assert [d.code for d in session.client.diagnostics.get(uri, [])] == []

@@ -22,6 +22,7 @@ from kernel_lsp.lsp.catalog import (
 )
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Document, Documents, uri_of
+from kernel_lsp.lsp.features import rule_fixes
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.features.readiness import Readiness
 from kernel_lsp.lsp.jobs import Jobs
@@ -77,6 +78,7 @@ class CodeActions:
         actions += self._draft(document, kernels, standing)
         if _wanted(only, QUICK_FIX):
             actions += await self._of_findings(document, kernels, standing, params.context.diagnostics)
+            actions += rule_fixes.ignores(document, params.context.diagnostics)
         shows_disabled = self._client.shows_disabled_actions
         return [
             action
