@@ -20,7 +20,7 @@ from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.refine.batch import advance_batch, begin_batch
-from kernel_lsp.refine.lowering import LANGUAGES, is_plain_module, new_path, require_room
+from kernel_lsp.refine.kernel_generation import LANGUAGES, is_plain_module, new_path, require_room
 from kernel_lsp.refine.outcome import Refinement
 from kernel_lsp.refine.progress import SearchProgress
 from kernel_lsp.refine.run import refine_target, require_gpu, require_way, variant_changes

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from lsprotocol import types
 
 from kernel_lsp.errors import SourceError
-from kernel_lsp.refine.lowering import is_plain_module
+from kernel_lsp.refine.kernel_generation import is_plain_module
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, language_of, read_source
 from kernel_lsp.source.kernel import Kernel, Language

@@ -14,7 +14,7 @@ from kernel_lsp.errors import ConfigurationError, DraftError, KernelLspError, So
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.lsp.documents import Document
-from kernel_lsp.refine.lowering import LANGUAGES
+from kernel_lsp.refine.kernel_generation import LANGUAGES
 from kernel_lsp.refine.offers import Known, Offer, find_offers
 from kernel_lsp.report.units import percent_text, time_text
 from kernel_lsp.source.files import read_source

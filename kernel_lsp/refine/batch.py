@@ -23,6 +23,7 @@ from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.model.client import Message, estimate_tokens
 from kernel_lsp.model.profile import Profile, find_profile
+from kernel_lsp.refine.answer_handler import AnswerHandler
 from kernel_lsp.refine.batch_files import append_line, read_answers, read_lines, read_whole_lines, write_whole
 from kernel_lsp.refine.dialogue.answer import ModelAnswer
 from kernel_lsp.refine.dialogue.conversation import PastTurn, messages, tell
@@ -30,9 +31,8 @@ from kernel_lsp.refine.dialogue.kernelbench import Style
 from kernel_lsp.refine.dialogue.prompts import Prompts
 from kernel_lsp.refine.dialogue.task import Briefing, ModelTask, format_for, make_task
 from kernel_lsp.refine.journal import Journal
+from kernel_lsp.refine.model_session import brief, drawn_by, gpu_name, opening
 from kernel_lsp.refine.outcome import ModelTurn, Tried
-from kernel_lsp.refine.reception import Reception
-from kernel_lsp.refine.speaker import brief, drawn_by, gpu_name, opening
 from kernel_lsp.refine.turn_outcome import NOT_JUDGED, REJECTED
 from kernel_lsp.refine.workbench import Workbench
 from kernel_lsp.runner.pool import ATTEMPTS
@@ -315,7 +315,7 @@ async def _judge_one(
     drawn = drawn_by(find_profile(batch.profile), batch.model, _seed(one.id, number))
     turn = ModelTurn(0, number, one.prompt, one.answer, drawn)
     bench.heard(turn)
-    received = await Reception(bench, task, remember=False).receive(one.answer)
+    received = await AnswerHandler(bench, task, remember=False).receive(one.answer)
     told = tell(prompts, received.outcome)
     bench.exchanged(turn, received, told)
     best, outcome = bench.result.best, received.outcome

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kernel_lsp.errors import SourceError
 from kernel_lsp.judge.verdict import Outcome, Verdict
-from kernel_lsp.refine.lowering import LANGUAGES, is_plain_module, new_path, require_room
+from kernel_lsp.refine.kernel_generation import LANGUAGES, is_plain_module, new_path, require_room
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.editing import minimal_edits, regions, relocate
 from kernel_lsp.source.files import find_kernels, language_of

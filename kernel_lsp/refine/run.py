@@ -19,7 +19,7 @@ from kernel_lsp.model.endpoint import find_endpoint
 from kernel_lsp.model.profile import find_profile
 from kernel_lsp.refine.dialogue.task import format_for
 from kernel_lsp.refine.journal import Journal
-from kernel_lsp.refine.lowering import is_plain_module
+from kernel_lsp.refine.kernel_generation import is_plain_module
 from kernel_lsp.refine.outcome import Exchange, Refinement, Tried
 from kernel_lsp.refine.progress import SearchProgress
 from kernel_lsp.refine.search import refine

@@ -31,9 +31,9 @@ from kernel_lsp.refine.dialogue.answer import read_answer
 from kernel_lsp.refine.dialogue.conversation import PastTurn, messages
 from kernel_lsp.refine.dialogue.prompts import Prompts
 from kernel_lsp.refine.dialogue.task import Briefing, make_task
+from kernel_lsp.refine.model_session import gpu_name
 from kernel_lsp.refine.outcome import Refinement
 from kernel_lsp.refine.run import refine_target
-from kernel_lsp.refine.speaker import gpu_name
 from kernel_lsp.store.store import Store, open_store
 from tests.bench.record import record
 from tests.served_model.fixture import VLLM_PYTHON, Learned, learned_model

@@ -7,7 +7,7 @@ from kernel_lsp.lsp.diagnostics import Board
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.workspace import Permission
-from kernel_lsp.refine.lowering import LANGUAGES, new_path
+from kernel_lsp.refine.kernel_generation import LANGUAGES, new_path
 from kernel_lsp.source.language import source_part
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from kernel_lsp.refine.dialogue.edits import Editable, apply_answer, functions
 from kernel_lsp.refine.dialogue.kernelbench import Style, check_model_new
 from kernel_lsp.refine.dialogue.prompts import Prompts
 from kernel_lsp.refine.dialogue.translation import CandidateTexts, into_cuda, into_triton
+from kernel_lsp.refine.kernel_generation import LANGUAGES, is_plain_module, new_path
 from kernel_lsp.refine.language import refine_part
-from kernel_lsp.refine.lowering import LANGUAGES, is_plain_module, new_path
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.language import source_part

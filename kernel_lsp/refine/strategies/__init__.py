@@ -8,8 +8,8 @@ from typing import Any
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.model.errors import ModelError
-from kernel_lsp.refine.lowering import is_plain_module
-from kernel_lsp.refine.speaker import Speaker
+from kernel_lsp.refine.kernel_generation import is_plain_module
+from kernel_lsp.refine.model_session import ModelSession
 from kernel_lsp.refine.strategies.climbing import climb
 from kernel_lsp.refine.strategies.turns import Turns
 from kernel_lsp.refine.workbench import Workbench
@@ -43,7 +43,7 @@ async def tuner_then_model(bench: Workbench, settings: Settings) -> None:
         await serial(bench, settings)
         return
     try:
-        speaker = Speaker(bench.session, settings, bench.talking, bench.show_again)
+        speaker = ModelSession(bench.session, settings, bench.talking, bench.show_again)
     except ModelError as error:
         bench.notes.append(f"No model was asked: {error}")
         await climb(bench)
@@ -72,10 +72,10 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 async def _ask(bench: Workbench, settings: Settings, *, beam: bool) -> None:
-    async with Speaker(bench.session, settings, bench.talking, bench.show_again) as speaker:
+    async with ModelSession(bench.session, settings, bench.talking, bench.show_again) as speaker:
         await _turns(bench, speaker, settings, beam=beam)
 
 
-async def _turns(bench: Workbench, speaker: Speaker, settings: Settings, *, beam: bool) -> None:
+async def _turns(bench: Workbench, speaker: ModelSession, settings: Settings, *, beam: bool) -> None:
     turns = Turns(bench, speaker, settings)
     await (turns.beam() if beam else turns.serial())

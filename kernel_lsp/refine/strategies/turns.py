@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.model.errors import ModelError
+from kernel_lsp.refine.answer_handler import AnswerHandler
 from kernel_lsp.refine.dialogue.conversation import PastTurn, tell
 from kernel_lsp.refine.dialogue.feedback import kind_of
+from kernel_lsp.refine.model_session import ModelSession
 from kernel_lsp.refine.outcome import ModelTurn
 from kernel_lsp.refine.proposer import Feedback
-from kernel_lsp.refine.reception import Reception
-from kernel_lsp.refine.speaker import Speaker
 from kernel_lsp.refine.workbench import Workbench
 
 _SEEDS = 1000  # between trajectories
@@ -41,10 +41,10 @@ class Trajectory:
 class Turns:
     """Asks one model in several trajectories, within the budgets of the settings."""
 
-    def __init__(self, bench: Workbench, speaker: Speaker, settings: Settings) -> None:
+    def __init__(self, bench: Workbench, speaker: ModelSession, settings: Settings) -> None:
         self._bench, self._speaker, self._settings = bench, speaker, settings.refine
         self._turns = settings.refine.turns or speaker.profile.talk.turns
-        self._reception = Reception(bench, speaker.task)
+        self._reception = AnswerHandler(bench, speaker.task)
         self._opening = speaker.opening(bench.result.variant or bench.session.target.baseline, bench.best_ratio)
 
     async def serial(self) -> None:

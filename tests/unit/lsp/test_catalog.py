@@ -11,7 +11,7 @@ from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.greeting import greet
 from kernel_lsp.lsp.job import Wanted
 from kernel_lsp.lsp.server import Server
-from kernel_lsp.refine.lowering import LANGUAGES
+from kernel_lsp.refine.kernel_generation import LANGUAGES
 
 LSP = Path(__file__).parents[3] / "kernel_lsp/lsp"
 NEW = JobKind(

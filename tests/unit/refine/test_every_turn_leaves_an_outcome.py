@@ -72,7 +72,7 @@ async def test_an_answer_whose_judgement_never_ends_is_kept(tmp_path, store, mon
         stop.set()
         await asyncio.sleep(3600)
 
-    monkeypatch.setattr("kernel_lsp.refine.reception.Reception.receive", hang)
+    monkeypatch.setattr("kernel_lsp.refine.answer_handler.AnswerHandler.receive", hang)
     async with fake_server() as server:
         in_turn(server, [said(RIGHT[:80], tokens=9), said(finish="length", tokens=9)])
         found = await searched(tmp_path, store, server, stop, **{"learn.collect": False})

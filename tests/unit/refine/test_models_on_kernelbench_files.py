@@ -16,13 +16,13 @@ from kernel_lsp.refine.dialogue.answer import ModelAnswer, RejectedAnswer
 from kernel_lsp.refine.dialogue.conversation import messages, tell
 from kernel_lsp.refine.dialogue.prompts import Prompts
 from kernel_lsp.refine.dialogue.task import Briefing, format_for, make_task, normalised
+from kernel_lsp.refine.kernel_generation import is_plain_module, new_path
 from kernel_lsp.refine.language import find_tunables
-from kernel_lsp.refine.lowering import is_plain_module, new_path
+from kernel_lsp.refine.model_session import opening
 from kernel_lsp.refine.offers import Offer
 from kernel_lsp.refine.proposer import Feedback
 from kernel_lsp.refine.rewrites import find_rewrites
 from kernel_lsp.refine.run import require_way
-from kernel_lsp.refine.speaker import opening
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Language

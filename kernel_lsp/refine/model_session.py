@@ -29,7 +29,7 @@ from kernel_lsp.source.language import source_part
 _TRIED = 8  # other proposers' candidates that a model is told about
 
 
-class Speaker:
+class ModelSession:
     """A client, a task and the server's profile. Use it as a context manager; many trajectories may ask at once.
 
     Args:
@@ -54,7 +54,7 @@ class Speaker:
         self._client = ModelClient(self._endpoint, Limits())
         self._writing, self._since, self._seconds = 0, 0.0, 0.0
 
-    async def __aenter__(self) -> "Speaker":
+    async def __aenter__(self) -> "ModelSession":
         await self._client.__aenter__()
         return self
 
@@ -164,7 +164,7 @@ def drawn_by(profile: Profile, model: str, seed: int) -> Drawn:
 
 
 def opening(prompts: Prompts, task: ModelTask, best: Candidate, ratio: float = 1.0) -> list[PastTurn]:
-    """Return the same as `Speaker.opening`."""
+    """Return the same as `ModelSession.opening`."""
     answer = task.as_answer(best)
     return [] if answer is None else [PastTurn(answer, tell(prompts, Feedback(Stage.TIMED, Outcome.SAME, ratio)))]
 

@@ -18,7 +18,7 @@ _LONGEST_TUNING = 20.0  # seconds
 _TriedOut = tuple[Candidate, Feedback]
 
 
-class Reception:
+class AnswerHandler:
     """Handles the answers to one task.
 
     Args:
