@@ -5,7 +5,6 @@ accesses within their tensors, whatever the size; each version has a process for
 """
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -48,6 +47,7 @@ class OtherSizesCheck:
     harness: Harness
     baseline: Subject
     _managed: "asyncio.Task[list[Draw]] | None" = field(default=None, init=False)
+    _unmanaged: str = field(default="no case has a size to vary", init=False)
 
     async def check(self, candidate: Subject, findings: Findings) -> Ruling | None:
         """Return the ruling on a candidate that is wrong, or fails, where the baseline is right."""
@@ -58,6 +58,9 @@ class OtherSizesCheck:
             self._managed = asyncio.create_task(self._of_baseline())
             self._managed.add_done_callback(_note_end)
         managed = await asyncio.shield(self._managed)
+        if not managed:
+            findings.skipped(NAME, f"the kernel as it stands was run on none: {self._unmanaged}")
+            return None
         subject = await self.harness.enter(candidate.candidate, candidate.built)
         try:
             return await self._check(subject, managed, findings)
@@ -102,11 +105,17 @@ class OtherSizesCheck:
             for case in range(first, first + len(names)):
                 if spent > policy.OTHER_SIZES_SECONDS or not subject.worker.alive:
                     break
-                with contextlib.suppress(*RUN_ERRORS):
+                try:
                     draw = await drawing.draw(harness, case, PLAIN)
                     ran = await self._run(subject, draw, baseline=True)
-                    spent += ran.seconds
-                    managed += [] if ran.ruling else [draw]
+                except RUN_ERRORS as error:
+                    self._unmanaged = str(error)
+                    continue
+                spent += ran.seconds
+                if ran.ruling is None:
+                    managed.append(draw)
+                else:
+                    self._unmanaged = ran.ruling.reason
         finally:
             await harness.leave(subject)
         return managed
