@@ -4,7 +4,7 @@ import { copyFileSync, rmSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-const LARGEST = 1.5 * 2 ** 20;
+const LARGEST = 2 * 2 ** 20;
 const here = dirname(dirname(fileURLToPath(import.meta.url)));
 const run = (command, ...given) => execFileSync(command, given, { cwd: here, stdio: "inherit" });
 

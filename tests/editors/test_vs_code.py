@@ -19,7 +19,7 @@ from tests.lsp.job_session import ROOT
 
 HERE = Path(__file__).parent / "vscode"
 EXTENSION = ROOT / "extension"
-LARGEST = 1.5 * 2**20
+LARGEST = 2 * 2**20
 
 STAND_IN = """#!/bin/sh
 # Makes the environment that `uv` would make, of the Python that runs the tests.

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from tree_sitter import Node, Parser
+from tree_sitter import Node
 
-from kernel_lsp.source.grammar import cuda_grammar
+from kernel_lsp.source.grammar import parse_cuda
 from kernel_lsp.source.mutations.mutation import Bug, Mutation
 from kernel_lsp.source.mutations.planting import Change, operands, other_strictness, short
 from kernel_lsp.source.trees import field, text_of, walk
@@ -93,7 +93,7 @@ class _Function:
 
 def find(text: str) -> Iterator[Mutation]:
     """Yield the mutations of the device functions of a CUDA file, kind by kind."""
-    root = Parser(cuda_grammar()).parse(text.encode()).root_node
+    root = parse_cuda(text.encode()).root_node
     for node in walk(root):
         if node.type != "function_definition" or node.has_error:
             continue
