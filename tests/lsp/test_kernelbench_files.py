@@ -80,7 +80,7 @@ async def test_an_inline_kernel_has_facts_hovers_and_machine_code(tmp_path):
         uri = session.open(tmp_path / "twice_cuda.py", ANSWER, "python")
         line, title = await facts(session, uri)
         assert line == HEAD
-        assert re.fullmatch(r"\d+ regs, occupancy 100 % \(warps\)", title), "the block size is read from the host code"
+        assert re.fullmatch(r"\d+ regs, occupancy 100 %", title), "the block size is read from the host code"
         name = await hover(session, uri, HEAD, ANSWER.splitlines()[HEAD].index("twice"))
         assert "```cpp\n__global__ void twice(const float* x, float* y, int n)" in name.contents.value
         async with asyncio.timeout(60):

@@ -18,7 +18,6 @@ EVERYDAY |= {1000 * count for count in range(1, 11)}
 MAY_STAND = {
     ("compiler/cubin.py", 76): "an attribute of a cubin",
     ("emulate/matrix/accumulate.py", 132): "an exponent",
-    ("emulate/races.py", 2048): "a bit of the shadow memory",
     ("rules/correctness.py", 2048): "an example of a block that is too large",
     ("runner/workers/fused.py", 2048): "blocks of our own kernel, on any GPU",
     ("runner/workers/replay.py", 48 << 10): "a program by itself, which imports nothing of ours",

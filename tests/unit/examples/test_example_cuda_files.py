@@ -20,7 +20,8 @@ nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 from torch.overrides import TorchFunctionMode  # noqa: E402
 
 FOLDER = Path(__file__).parents[3] / "examples" / "cuda"
-KERNELS = sorted(FOLDER.glob("*.cu"))
+FOR_HOPPER = ("triad", "wgmma_gemm")  # their tensor maps and bulk copies need a pretended driver: tests of the emulator
+KERNELS = sorted(path for path in FOLDER.glob("*.cu") if path.stem not in FOR_HOPPER)
 ARCHES = (80, 90, 120)
 SHARED_LIMIT = 48 * 1024
 GRID_LIMIT = (2**31 - 1, 65535, 65535)

@@ -194,7 +194,7 @@ class SimulatedGpu:
             return Oracle(cases) if role == "oracle" else Version(self)
 
         pids = frozenset[int]
-        return SimpleNamespace(worker=worker, scratch=lambda _: folder, allow=lambda *_: None, pids=pids)
+        return SimpleNamespace(worker=worker, scratch=lambda _: folder, allow=lambda *_: None, pids=pids, libraries=())
 
     def _builders(self, folder: Path) -> Any:
         binary = Binary("sm_90", b"", None, {}, ())

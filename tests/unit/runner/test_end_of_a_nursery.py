@@ -55,7 +55,7 @@ class Parent:
         ours, theirs = socket.socketpair()
         environment = {"PATH": os.environ["PATH"]}
         confinement = {"read": None, "write": [str(scratch)], "processes": True, "limits": {}}
-        request = {"module": "writing_worker", "scratch": str(scratch), "first": None}
+        request = {"module": "writing_worker", "scratch": str(scratch), "first": None, "libraries": []}
         request |= {"environment": environment, "confinement": confinement}
         with theirs:
             socket.send_fds(self.control, [json.dumps(request).encode()], [theirs.fileno()])

@@ -64,7 +64,7 @@ ERRORS = [IndexError("list index out of range"), KeyError("f"), AssertionError()
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_an_error_while_an_instruction_is_executed_names_it_and_its_line(emulator, binary, monkeypatch, error):
-    monkeypatch.setattr(transfers.access, "store", failing(error))
+    monkeypatch.setattr(transfers.spaces, "store", failing(error))
     with pytest.raises(CannotJudgeError, match=rf"itself failed at `st.global\S*` \({type(error).__name__}") as caught:
         scale(emulator, binary)
     assert (caught.value.path, caught.value.line) == (PATH, 4)
@@ -100,7 +100,7 @@ def test_text_that_the_emulator_cannot_read_says_nothing_of_the_kernel(emulator,
 
 
 def test_it_is_remembered_where_the_users_code_falls_back(emulator, binary, monkeypatch):
-    monkeypatch.setattr(transfers.access, "store", failing(IndexError()))
+    monkeypatch.setattr(transfers.spaces, "store", failing(IndexError()))
     x = torch.ones(8)
     emulator.begin(["x"], [x])
     try:

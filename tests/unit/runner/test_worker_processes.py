@@ -410,19 +410,3 @@ def test_a_nursery_that_never_gets_ready_is_given_up(monkeypatch, tmp_path):
 
     folder = asyncio.run(asyncio.wait_for(main(), 20))
     assert _nurseries(folder) == []
-
-
-def test_a_nursery_that_is_killed_is_reported():
-    async def main() -> None:
-        async with Pool() as pool:
-            pool.preload(Flavour.EMULATE)
-            nursery = await pool._nurseries[Flavour.EMULATE]
-            nursery.process.kill()
-            await nursery.process.wait()
-            with pytest.raises(RunnerError, match="the process that starts workers is gone"):
-                await pool.worker(Flavour.EMULATE, "subject", device="cpu")
-
-    pool_module_recipe = pool_module._Recipe(())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(pool_module._RECIPES, Flavour.EMULATE, pool_module_recipe)
-        asyncio.run(main())

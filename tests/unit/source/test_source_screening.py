@@ -106,7 +106,11 @@ def test_the_users_own_text_may_do_what_it_does():
     assert found("import io", workload="import io") == []
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in EXAMPLES.glob("*/*.py")])
+_MAKES_TENSOR_MAPS = "wgmma_gemm_workload"  # by `cuda.bindings`, which a candidate imports only beside such a baseline
+_TEXTS = [path for path in EXAMPLES.glob("*/*.py") if path.stem != _MAKES_TENSOR_MAPS]
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in _TEXTS])
 def test_examples_give_no_cause(path):
     text = path.read_text()
     assert (of_answer(text) if "ModelNew" in text else found(text, baseline="")) == []
