@@ -65,7 +65,7 @@ async def test_what_a_full_disk_does_not_take_is_kept_in_the_session(kernel, tmp
         assert more == []
         assert str(full_disk) in told
         assert "`paths.data`" in told
-        [show] = [a for a in await session.actions(uri, only=["source"]) if a.title.startswith("Show")]
+        [show] = [a for a in await session.actions(uri, only=["refactor"]) if a.title.startswith("Show")]
         shown = await session.request("evidence", {"verdict": show.command.arguments[0]})
         assert ": UNTIMED" in shown["title"] or ": WRONG" in shown["title"]
         (full_disk / "ballast").unlink()  # room again: the next result takes the older ones along
