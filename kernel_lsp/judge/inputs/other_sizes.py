@@ -47,7 +47,7 @@ class OtherSizesCheck:
     harness: Harness
     baseline: Subject
     _managed: "asyncio.Task[list[Draw]] | None" = field(default=None, init=False)
-    _unmanaged: str = field(default="no case has a size to vary", init=False)
+    _unmanaged: str = field(default="", init=False)
 
     async def check(self, candidate: Subject, findings: Findings) -> Ruling | None:
         """Return the ruling on a candidate that is wrong, or fails, where the baseline is right."""
@@ -58,9 +58,8 @@ class OtherSizesCheck:
             self._managed = asyncio.create_task(self._of_baseline())
             self._managed.add_done_callback(_note_end)
         managed = await asyncio.shield(self._managed)
-        if not managed:
+        if not managed and self._unmanaged:
             findings.skipped(NAME, f"the kernel as it stands was run on none: {self._unmanaged}")
-            return None
         subject = await self.harness.enter(candidate.candidate, candidate.built)
         try:
             return await self._check(subject, managed, findings)
