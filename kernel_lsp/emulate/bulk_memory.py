@@ -90,19 +90,10 @@ def write_global(resident: Resident, addresses: Array, wanted: Array | None, dat
 
 
 def _count(site: Site, shape: tuple[int, ...], size: int, access: str) -> None:
-    counters, copies = site.counters, shape[0]
-    total = copies * shape[1] * size
+    copies = shape[0]
     sectors = copies * -(-shape[1] * size // SECTOR)
-    if access == "load":
-        counters.bytes_read += total
-        counters.load_requests += copies
-        counters.load_sectors += sectors
-        counters.load_ideal_sectors += sectors
-    else:
-        counters.bytes_written += total
-        counters.store_requests += copies
-        counters.store_sectors += sectors
-        counters.store_ideal_sectors += sectors
+    site.counters.add_bytes(access, copies * shape[1] * size)
+    site.counters.add_sectors(access, copies, sectors, sectors)
 
 
 def _buffers(

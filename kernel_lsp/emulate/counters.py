@@ -66,6 +66,24 @@ class Counters:
     shared_store_wavefronts: int = 0
     shared_store_conflicts: int = 0
 
+    def add_bytes(self, access: str, amount: int) -> None:
+        """Add bytes that a `load` from global memory, or else a store, asked for."""
+        if access == "load":
+            self.bytes_read += amount
+        else:
+            self.bytes_written += amount
+
+    def add_sectors(self, access: str, requests: int, sectors: int, ideal: int) -> None:
+        """Add requests of global memory, with their sectors and the least of these."""
+        if access == "load":
+            self.load_requests += requests
+            self.load_sectors += sectors
+            self.load_ideal_sectors += ideal
+        else:
+            self.store_requests += requests
+            self.store_sectors += sectors
+            self.store_ideal_sectors += ideal
+
     def add(self, other: Counters) -> None:
         """Add another's counts."""
         for name in _NAMES:

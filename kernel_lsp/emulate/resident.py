@@ -218,22 +218,9 @@ class Resident:
 
     def count_global(self, addresses: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
         """Count a load from or a store to global memory."""
-        count = site.counters
-        if access == "load":
-            count.bytes_read += size * lanes.count
-        else:
-            count.bytes_written += size * lanes.count
-        if not self.check:
-            return
-        requests, sectors, ideal = counters.sectors(addresses, size, lanes)
-        if access == "load":
-            count.load_requests += requests
-            count.load_sectors += sectors
-            count.load_ideal_sectors += ideal
-        else:
-            count.store_requests += requests
-            count.store_sectors += sectors
-            count.store_ideal_sectors += ideal
+        site.counters.add_bytes(access, size * lanes.count)
+        if self.check:
+            site.counters.add_sectors(access, *counters.sectors(addresses, size, lanes))
 
     def count_shared(self, addresses: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
         """Count a load from or a store to shared memory."""

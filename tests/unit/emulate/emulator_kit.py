@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from kernel_lsp.emulate.findings import Finding
 from kernel_lsp.emulate.machine import LaunchResult, Options, run
 from kernel_lsp.emulate.memory import GlobalMemory
 from kernel_lsp.emulate.ptx import load
+
+HOPPER = (Path(__file__).parent / "hopper.cuh").read_text()
+"""Functions for the instructions of Hopper, which sources of tests begin with."""
 
 
 @cache

@@ -1,17 +1,14 @@
 """Bulk copies and copies of tensors' boxes bring the right bytes to the right places."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from emulator_kit import compiled, launch, line_of
+from emulator_kit import HOPPER, compiled, launch, line_of
 
 from kernel_lsp.emulate import tensormap
 from kernel_lsp.emulate.errors import NeedsGpu
 from kernel_lsp.emulate.memory import GlobalMemory
 from kernel_lsp.emulate.tensormap import TensorMap
 
-HOPPER = (Path(__file__).parent / "hopper.cuh").read_text()
 SOURCE = (
     HOPPER
     + r"""

@@ -1,25 +1,14 @@
 """Phases of mbarriers, with arrivals, parities, states and time-outs, as Hopper's kernels use them."""
 
 import numpy as np
-from emulator_kit import compiled, launch, line_of
+from emulator_kit import HOPPER, compiled, launch, line_of
 
-SOURCE = r"""
+SOURCE = (
+    HOPPER
+    + r"""
 #include <cuda/barrier>
 #include <cuda/ptx>
 namespace ptx = cuda::ptx;
-using u64 = unsigned long long;
-
-__device__ unsigned at(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
-__device__ void init(u64* bar, unsigned count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(at(bar)), "r"(count) : "memory");
-}
-__device__ void arrive(u64* bar) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(at(bar)) : "memory");
-}
-__device__ void wait(u64* bar, unsigned parity) {
-    asm volatile("{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
-                 "@p bra done;\nbra again;\ndone:\n}" :: "r"(at(bar)), "r"(parity) : "memory");
-}
 extern "C" {
 // Two warps hand a value to and fro, a phase of `full` and one of `empty` for each.
 __global__ void to_and_fro(const int* x, int* y, int n) {
@@ -146,6 +135,7 @@ __global__ void reads_unwaited(const int* x, int* y) {
 }
 }
 """
+)
 
 
 def run(entry: str, grid, block, *arrays, **options):

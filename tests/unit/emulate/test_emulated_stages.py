@@ -1,12 +1,9 @@
 """Bugs of asynchronous pipelines are found at their lines, and their clean twins are right and say nothing."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from emulator_kit import compiled, launch, line_of
+from emulator_kit import HOPPER, compiled, launch, line_of
 
-HOPPER = (Path(__file__).parent / "hopper.cuh").read_text()
 RING = (
     HOPPER
     + r"""

@@ -1,14 +1,11 @@
 """Products of warpgroups: layouts of operands in shared memory, registers, signs, and stages that are still read."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from emulator_kit import compiled, launch, line_of
+from emulator_kit import HOPPER, compiled, launch, line_of
 
 from kernel_lsp.emulate.errors import NeedsGpu
 
-HOPPER = (Path(__file__).parent / "hopper.cuh").read_text()
 WGMMA = r"""
 __device__ u64 described(const void* p, int leading, int stride, u64 mode) {
     return (u64)((at(p) & 0x3ffff) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | mode << 62;

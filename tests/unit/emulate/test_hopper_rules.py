@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 from emulated import check_files
-from emulator_kit import line_of
+from emulator_kit import HOPPER, line_of
 
 from kernel_lsp.rules import asynchronous
 
 pytest.importorskip("torch")
 
-HOPPER = (Path(__file__).parent / "hopper.cuh").read_text()
 KERNELS = (
     HOPPER
     + r"""
