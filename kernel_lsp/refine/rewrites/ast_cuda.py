@@ -229,3 +229,11 @@ def indent_at(text: str, offset: int) -> str:
     """Return the white space that begins the line of a byte offset."""
     line = text.encode()[:offset].rsplit(b"\n", 1)[-1].decode()
     return line[: len(line) - len(line.lstrip())]
+
+
+def whole_line(text: str, span: Span) -> Span:
+    """Return a span with its line and line break, if it is all that stands there."""
+    data = text.encode()
+    start, end = data.rfind(b"\n", 0, span.start) + 1, data.find(b"\n", span.end)
+    alone = end >= 0 and not data[start : span.start].strip() and not data[span.end : end].strip()
+    return Span(start, end + 1) if alone else span

@@ -8,11 +8,12 @@ from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.affine import Polynomial
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
+from kernel_lsp.refine.rewrites.launches import launched_name
 from kernel_lsp.refine.rewrites.serial_loops import NotApplicableError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.grammar import parse_python
 from kernel_lsp.source.kernel import Parameter
-from kernel_lsp.source.text import Edit, Span, apply_edits
+from kernel_lsp.source.text import Edit, apply_edits
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _SIMPLE = re.compile(r"[\w.]+(\([^()]*\)|\[[^\[\]]*\])*")
@@ -196,7 +197,7 @@ def _in_workload(root: Node, kernel: str, names: tuple[Parameter, ...]) -> Itera
         LookupError: the kernel is launched in another way.
     """
     for node in walk(root):
-        if node.type == "subscript" and _called(field(node, "value")) == kernel:
+        if node.type == "subscript" and launched_name(field(node, "value")) == kernel:
             call = node.parent
             sizes = node.children_by_field_name("subscript")
             if call is None or call.type != "call" or len(sizes) < 2:
@@ -213,19 +214,3 @@ def _unpacked(scope: Node, arguments: Node) -> Iterator[Node]:
             yield from value.named_children
         elif node.type != "comment":
             yield node
-
-
-def _called(node: Node) -> str | None:
-    if node.type == "attribute":
-        return text_of(field(node, "attribute"))
-    if node.type == "subscript" and field(node, "subscript").type == "string":
-        return text_of(field(node, "subscript")).strip("\"'").split("<")[0].split("::")[-1]
-    return None
-
-
-def whole_line(text: str, span: Span) -> Span:
-    """Return a span with its line and line break, if it is all that stands there."""
-    data = text.encode()
-    start, end = data.rfind(b"\n", 0, span.start) + 1, data.find(b"\n", span.end)
-    alone = end >= 0 and not data[start : span.start].strip() and not data[span.end : end].strip()
-    return Span(start, end + 1) if alone else span

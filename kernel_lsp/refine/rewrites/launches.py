@@ -21,7 +21,7 @@ def _workload_grids(root: Node, kernel: str) -> list[list[Node]] | None:
         if node.type != "subscript":
             continue
         called = field(node, "value")
-        if _called(called) != kernel:
+        if launched_name(called) != kernel:
             continue
         grid = field(node, "subscript")
         if grid.type == "identifier":
@@ -32,7 +32,8 @@ def _workload_grids(root: Node, kernel: str) -> list[list[Node]] | None:
     return grids
 
 
-def _called(node: Node) -> str | None:
+def launched_name(node: Node) -> str | None:
+    """Return the kernel's name in `module.kernel` and `module["kernel"]`; None for anything else."""
     if node.type == "attribute":
         return text_of(field(node, "attribute"))
     if node.type == "subscript" and field(node, "subscript").type == "string":

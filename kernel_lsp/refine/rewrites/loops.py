@@ -14,6 +14,7 @@ from kernel_lsp.refine.rewrites.ast_cuda import (
     indent_at,
     names,
     statement_texts,
+    whole_line,
     without_trailing_blanks,
 )
 from kernel_lsp.source.text import Edit, Span, apply_edits
@@ -257,7 +258,7 @@ def _looped(
             loop = f"if ({joined}) return;\n{pad}{loop}"
         else:
             loop = f"if ({joined}) {{\n{pad}    {loop.replace(chr(10), chr(10) + '    ')}\n{pad}}}"
-    edits = [Edit(_line(data, span_of(node)), "") for node in (declaration, *derived)]
+    edits = [Edit(whole_line(source, span_of(node)), "") for node in (declaration, *derived)]
     end = after[-1].end_byte if guard.returns else guard.statement.end_byte
     return tree.edited(*edits, Edit(Span(guard.statement.start_byte, end), without_trailing_blanks(loop)))
 
@@ -274,12 +275,3 @@ def _nested(node: Node, within: Node) -> bool:
 
 def _holds(nodes: list[Node], inner: Node) -> bool:
     return any(node.start_byte <= inner.start_byte and inner.end_byte <= node.end_byte for node in nodes)
-
-
-def _line(data: bytes, span: Span) -> Span:
-    """Return the span with its line's white space and line break, if it fills the line."""
-    start = data.rfind(b"\n", 0, span.start) + 1
-    end = data.find(b"\n", span.end)
-    if end >= 0 and not data[start : span.start].strip() and not data[span.end : end].strip():
-        return Span(start, end + 1)
-    return span

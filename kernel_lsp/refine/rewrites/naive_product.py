@@ -8,7 +8,7 @@ from tree_sitter import Node
 from kernel_lsp.refine.rewrites.affine import Polynomial, symbol
 from kernel_lsp.refine.rewrites.ast_cuda import bare, statement_texts
 from kernel_lsp.refine.rewrites.reductions import find_reductions
-from kernel_lsp.refine.rewrites.scopes import CudaVariable
+from kernel_lsp.refine.rewrites.scopes import CudaVariable, all_within
 from kernel_lsp.refine.rewrites.serial_loops import (
     MemoryAccess,
     MemoryUse,
@@ -16,7 +16,7 @@ from kernel_lsp.refine.rewrites.serial_loops import (
     SerialLoop,
     serial_loop,
 )
-from kernel_lsp.refine.rewrites.thread_rows import compared, condition_parts
+from kernel_lsp.refine.rewrites.thread_rows import check_elsewhere, compared, condition_parts
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _PLACE = re.compile(r"threadIdx\.[xyz]|blockDim\.[xyz]|blockIdx\.[xy]|gridDim\.[xyz]")
@@ -314,13 +314,10 @@ def _served(
             continue
         uses = scopes.uses(one, scopes.tree.body)
         single = len(node.children_by_field_name("declarator")) == 1
-        if single and uses and all(any(span.holds(span_of(n)) for span in gone) for n in uses):
+        if single and all_within(uses, gone):
             feeding.append(node)
             gone.append(span_of(node))
-    for node in walk(scopes.tree.body):
-        outside = not any(span.holds(span_of(node)) for span in gone)
-        if node.type == "field_expression" and outside and _PLACE.match(text_of(node)):
-            raise NotApplicableError("something else depends on the thread")
+    check_elsewhere(scopes, gone, _PLACE)
     unused = [total] if total is not None and len(total.children_by_field_name("declarator")) == 1 else []
     served = [span_of(loop.node)]
     for one in reversed(scopes.variables):
@@ -328,7 +325,7 @@ def _served(
         if node is None or not one.pointer or one.changes or len(node.children_by_field_name("declarator")) != 1:
             continue
         uses = scopes.uses(one, scopes.tree.body)
-        if uses and all(any(span.holds(span_of(n)) for span in served) for n in uses):
+        if all_within(uses, served):
             unused.append(node)
             served.append(span_of(node))
     return feeding, unused

@@ -12,8 +12,8 @@ from functools import partial
 
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites import cache_row, followed_by, vectorize
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at
-from kernel_lsp.refine.rewrites.launch_sites import LaunchSite, closed, find_launches, relaunched, whole_line
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, whole_line
+from kernel_lsp.refine.rewrites.launch_sites import LaunchSite, closed, find_launches, relaunched
 from kernel_lsp.refine.rewrites.row_sharing import RowSharing
 from kernel_lsp.refine.rewrites.scopes import Scopes
 from kernel_lsp.refine.rewrites.serial_loops import MemoryUse, NotApplicableError

@@ -9,7 +9,8 @@ from functools import cached_property
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, bare, written
-from kernel_lsp.source.trees import field, text_of, walk
+from kernel_lsp.source.text import Span
+from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _BLOCKS = {"compound_statement", "for_statement", "lambda_expression"}
 
@@ -139,3 +140,8 @@ def _innermost(variables: Sequence[CudaVariable], wanted: str, at: int) -> CudaV
         if seen and (best is None or (one.scope.start_byte, one.start) >= (best.scope.start_byte, best.start)):
             best = one
     return best
+
+
+def all_within(nodes: Sequence[Node], spans: Sequence[Span]) -> bool:
+    """Return True if there are nodes, and each lies in one of the spans."""
+    return bool(nodes) and all(any(span.holds(span_of(node)) for span in spans) for node in nodes)

@@ -14,8 +14,8 @@ from textwrap import dedent, indent
 from tree_sitter import Node
 
 from kernel_lsp.device.device import Device
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, bare, indent_at, statement_texts
-from kernel_lsp.refine.rewrites.launch_sites import LaunchSite, closed, find_launches, relaunched, whole_line
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, bare, indent_at, statement_texts, whole_line
+from kernel_lsp.refine.rewrites.launch_sites import LaunchSite, closed, find_launches, relaunched
 from kernel_lsp.refine.rewrites.row_sharing import RowSharing
 from kernel_lsp.refine.rewrites.scopes import Scopes
 from kernel_lsp.refine.rewrites.serial_loops import MemoryUse, NotApplicableError

@@ -1,15 +1,16 @@
 """Recognise kernels in which each thread of a flat launch has a number, and does all of the work for that number."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.affine import Polynomial, symbol
 from kernel_lsp.refine.rewrites.ast_cuda import bare, names, statement_texts
-from kernel_lsp.refine.rewrites.scopes import CudaVariable
+from kernel_lsp.refine.rewrites.scopes import CudaVariable, Scopes, all_within
 from kernel_lsp.refine.rewrites.serial_loops import MemoryUse, NotApplicableError
+from kernel_lsp.source.text import Span
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _PLACE = re.compile(r"threadIdx\.\w|blockDim\.\w|blockIdx\.x|gridDim\.x")
@@ -99,18 +100,32 @@ def _feeding(use: MemoryUse, number: list[Node]) -> tuple[Node, ...]:
         if declaration is None or not all(v.value and not v.changes and _PLACE.search(text_of(v.value)) for v in made):
             continue
         uses = [n for v in made for n in scopes.uses(v, scopes.tree.body)]
-        if uses and all(any(span.holds(span_of(n)) for span in taken) for n in uses):
+        if all_within(uses, taken):
             feeding.append(declaration)
             taken.append(span_of(declaration))
-    for node in walk(scopes.tree.body):
-        outside = not any(span.holds(span_of(node)) for span in taken)
-        if node.type == "field_expression" and outside and _PLACE.match(text_of(node)):
-            raise NotApplicableError("something else depends on the thread")
+    check_elsewhere(scopes, taken, _PLACE)
+    return tuple(feeding)
+
+
+def check_elsewhere(scopes: Scopes, taken: Sequence[Span], place: re.Pattern[str]) -> None:
+    """Refuse a kernel that depends on the thread elsewhere than in these spans.
+
+    Args:
+        scopes: of the kernel.
+        taken: the spans.
+        place: matches what a thread has a number by, such as `threadIdx.x`.
+
+    Raises:
+        NotApplicableError: it does.
+    """
     macros = thread_macros(scopes.tree.root)
     for node in walk(scopes.tree.body):
-        if node.type == "identifier" and text_of(node) in macros and not any(s.holds(span_of(node)) for s in taken):
+        if any(span.holds(span_of(node)) for span in taken):
+            continue
+        if node.type == "field_expression" and place.match(text_of(node)):
+            raise NotApplicableError("something else depends on the thread")
+        if node.type == "identifier" and text_of(node) in macros:
             raise NotApplicableError("a macro depends on the thread")
-    return tuple(feeding)
 
 
 def thread_macros(root: Node) -> set[str]:

@@ -13,8 +13,8 @@ from functools import partial
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites import followed_by, register_tile
 from kernel_lsp.refine.rewrites.affine import Polynomial
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at
-from kernel_lsp.refine.rewrites.launch_sites import LaunchSite, find_launches, relaunched, spelled, whole_line
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, whole_line
+from kernel_lsp.refine.rewrites.launch_sites import LaunchSite, find_launches, relaunched, spelled
 from kernel_lsp.refine.rewrites.naive_product import NaiveProduct, Operand, find_product
 from kernel_lsp.refine.rewrites.scopes import Scopes
 from kernel_lsp.refine.rewrites.serial_loops import MemoryUse, NotApplicableError

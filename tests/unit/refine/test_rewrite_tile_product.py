@@ -161,6 +161,10 @@ def test_the_text_is_no_longer_than_tiles_ask_for() -> None:
         ("C[ROW * N + COL] = tmpSum;", "A[ROW * N + COL] = tmpSum;"),
         ("C[ROW * N + COL] = tmpSum;", "C[ROW * N * COL] = tmpSum;"),
         ("C[ROW * N + COL] = tmpSum;", "C[ROW * N + COL] = tmpSum + threadIdx.x;"),
+        (
+            "C[ROW * N + COL] = tmpSum;",
+            "\n#define LANE threadIdx.x\n    C[ROW * N + COL] = tmpSum + LANE;",  # behind a name
+        ),
         ("|| COL >= N", ""),
         ("|| COL >= N", "|| COL >= N || K < 3"),
         ("float tmpSum = 0;", "float tmpSum = 0; C[0] = 1; __syncthreads();"),
