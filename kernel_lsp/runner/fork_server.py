@@ -46,9 +46,13 @@ class NurseryRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class ImportRequest(msgspec.Struct, frozen=True, tag=True):
-    """Modules to import for later nurseries, as far as they can be; not answered."""
+    """Modules of this program, and of installed packages as far as they can be, to import for later nurseries.
+
+    It is not answered.
+    """
 
     modules: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
 
 
 Requests = msgspec.json.Decoder(NurseryRequest | ImportRequest)
@@ -94,9 +98,11 @@ def _answer(connection: socket.socket, listening: socket.socket) -> None:
     data, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 1)
     request = Requests.decode(data)
     if isinstance(request, ImportRequest):
-        for module in importable(request.modules):
+        for library in importable(request.libraries):
             with contextlib.suppress(Exception):  # who needs it says what is wrong with it
-                importlib.import_module(module)
+                importlib.import_module(library)
+        for module in request.modules:
+            importlib.import_module(module)
         return
     gc.freeze()  # a garbage collection would touch, and so copy, every imported page in each fork
     pid = os.fork()

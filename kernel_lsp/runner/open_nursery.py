@@ -29,6 +29,7 @@ class OpenNursery:
         self.process = process
         self._control = control
         self._turn = asyncio.Lock()
+        self._told: set[str] = set()
 
     async def fork(self, request: ForkRequest, connection: socket.socket) -> int:
         """Return the process id of a new worker, which holds `connection`.
@@ -38,6 +39,9 @@ class OpenNursery:
         """
         # Read the answer even if the caller is cancelled: left unread, the next request would get it.
         async with self._turn:
+            new = tuple(name for name in request.libraries if name not in self._told)  # it tries each but once
+            request = msgspec.structs.replace(request, libraries=new)
+            self._told.update(new)
             asking = asyncio.ensure_future(self._ask(request, connection))
             try:
                 return await asyncio.shield(asking)

@@ -283,7 +283,7 @@ class Pool:
                 await (await task).close()
         self._nurseries.clear()
         for flavour, modules in self._first_imports.items() if self._warm_minutes else ():
-            await self._fork_server(flavour).should_import((*shared(self._libraries), *modules))
+            await self._fork_server(flavour).should_import(tuple(modules), shared(self._libraries))
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _require_open(self) -> None:

@@ -78,10 +78,10 @@ class ForkServer:
         """Return a nursery that reads its side of the socket; None if no server answers."""
         return await asyncio.to_thread(self._nursery, request, control)
 
-    async def should_import(self, modules: Sequence[str]) -> None:
-        """Ask the server to import modules for later nurseries."""
+    async def should_import(self, modules: Sequence[str], libraries: Sequence[str] = ()) -> None:
+        """Ask the server to import modules of this program and of installed packages for later nurseries."""
         with contextlib.suppress(OSError, ConfigurationError):
-            await asyncio.to_thread(self._say, ImportRequest(tuple(modules)))
+            await asyncio.to_thread(self._say, ImportRequest(tuple(modules), tuple(libraries)))
 
     def _nursery(self, request: NurseryRequest, control: socket.socket) -> WarmNursery | None:
         if is_confined(os.getpid()):  # as in some containers: the server would not answer

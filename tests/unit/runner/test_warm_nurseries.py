@@ -134,8 +134,8 @@ def test_what_a_nursery_had_to_import_later_ones_find(tmp_path):
     server = ForkServer(("json",), ENVIRONMENT, minutes=1)
     first = Asked(tmp_path / "a" / "emulate", server)
     keeper = parent_of(first.process.pid)
-    asyncio.run(server.should_import(("no_such_module", "numpy")))
-    until(lambda: "/numpy/" in Path(f"/proc/{keeper}/maps").read_text())
+    asyncio.run(server.should_import(("sqlite3",), ("no_such_package", "numpy")))
+    until(lambda: all(part in Path(f"/proc/{keeper}/maps").read_text() for part in ("_sqlite3", "/numpy/")))
     first.end()
 
 
