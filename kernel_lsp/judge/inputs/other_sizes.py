@@ -58,8 +58,10 @@ class OtherSizesCheck:
             self._managed = asyncio.create_task(self._of_baseline())
             self._managed.add_done_callback(_note_end)
         managed = await asyncio.shield(self._managed)
-        if not managed and self._unmanaged:
-            findings.skipped(NAME, f"the kernel as it stands was run on none: {self._unmanaged}")
+        if not managed:
+            if self._unmanaged:
+                findings.skipped(NAME, f"the kernel as it stands was run on none: {self._unmanaged}")
+            return None
         subject = await self.harness.enter(candidate.candidate, candidate.built)
         try:
             return await self._check(subject, managed, findings)
