@@ -7,23 +7,8 @@ import pytest
 from lsprotocol import types
 
 from tests.lsp.job_session import editor, kernel_file, store_offer
+from tests.scale_kernel import KERNEL, WORKLOAD
 
-BARE = """__global__ void scale(const float* x, float* y, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = 0.5f * x[i];
-}
-"""
-WORKLOAD = """import torch
-CASES = [dict(n=100)]
-def inputs(n):
-    return (torch.randn(n, device="cuda"),)
-def reference(x):
-    return 0.5 * x
-def launch(module, x):
-    y = torch.empty_like(x)
-    module.scale[(1,), (128,)](x, y, x.numel())
-    return y
-"""
 pytestmark = pytest.mark.asyncio
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -106,7 +91,7 @@ async def test_each_kind_can_be_switched_off(kernel, tmp_path):
 
 async def test_they_lead_from_a_kernel_to_a_check(tmp_path):
     bare = tmp_path / "scale.cu"
-    bare.write_text(BARE)
+    bare.write_text(KERNEL)
     workload = tmp_path / "scale_workload.py"
     async with editor(tmp_path, environment=NO_GPU, editor=QUIET, trusted=False) as session:
         uri = session.open(bare, language="cuda")
@@ -123,7 +108,7 @@ async def test_they_lead_from_a_kernel_to_a_check(tmp_path):
         job = await press(session, check)
         assert (await session.ended(job["id"]))["state"] == "done"
         passed = next(lens for lens in await lenses(session, uri) if "checks passed" in lens.title)
-        session.edit(uri, BARE + "\n")
+        session.edit(uri, KERNEL + "\n")
         assert (await titled(session, uri, "Check")).arguments == passed.arguments
 
 

@@ -13,23 +13,8 @@ from kernel_lsp.judge.facts import compiles_alone, facts_of_all, open_builder
 from kernel_lsp.lsp.kinds import analyse
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.source.candidate import SourceFile
+from tests.scale_kernel import KERNEL, WORKLOAD
 
-KERNEL = """__global__ void scale(const float* x, float* y, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = 0.5f * x[i];
-}
-"""
-WORKLOAD = """import torch
-CASES = [dict(n=100)]
-def inputs(n):
-    return (torch.randn(n, device="cuda"),)
-def reference(x):
-    return 0.5 * x
-def launch(module, x):
-    y = torch.empty_like(x)
-    module.scale[(1,), (128,)](x, y, x.numel())
-    return y
-"""
 _PROGRAM = """
 import importlib, sys
 from kernel_lsp.runner import pool
