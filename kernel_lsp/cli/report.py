@@ -11,6 +11,7 @@ from kernel_lsp.cli.console import opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.options import Json
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.verdict import Verdict
+from kernel_lsp.report.chrome_trace import chrome_trace
 from kernel_lsp.report.machine import records_json, verdict_json
 from kernel_lsp.report.page import verdict_page
 from kernel_lsp.report.sources import write_sources
@@ -32,6 +33,10 @@ def report(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The page's file; by default ID.html in this folder.")
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write where its time went, in Chrome's trace format: ui.perfetto.dev."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show a recorded verdict and the evidence it rests on, or write out the files that it was reached with."""
@@ -39,10 +44,14 @@ def report(
         raise typer.BadParameter("name the verdict that the page is to show", param_hint="--html")
     if sources is not None and id is None:
         raise typer.BadParameter("name the verdict whose files are to be written", param_hint="--sources")
+    if trace is not None and id is None:
+        raise typer.BadParameter("name the verdict whose trace is to be written", param_hint="--trace")
     with opened_store(settings_for()) as store:
         try:
             if id is None:
                 _list(store, json)
+            elif trace is not None:
+                _write_text(trace, chrome_trace(_verdict(store, store.resolve(id))), "trace", "--trace")
             elif html or output is not None:
                 _write_page(store, store.resolve(id), output)
             elif sources is None:
@@ -54,7 +63,7 @@ def report(
 
 
 def _show(store: Store, found: str, json: bool) -> None:
-    verdict = Verdict.model_validate(store.find_verdict(found))
+    verdict = _verdict(store, found)
     if json:
         typer.echo(verdict_json(verdict))
     else:
@@ -63,18 +72,25 @@ def _show(store: Store, found: str, json: bool) -> None:
 
 def _write_page(store: Store, found: str, output: Path | None) -> None:
     name = store.short_id(found)
-    page = verdict_page(Verdict.model_validate(store.find_verdict(found)), name, search_steps(store, found))
-    path = output or Path(f"{name}.html")
+    page = verdict_page(_verdict(store, found), name, search_steps(store, found))
+    _write_text(output or Path(f"{name}.html"), page, "page", "--output")
+
+
+def _write_text(path: Path, text: str, what: str, option: str) -> None:
     try:
-        path.write_text(page, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
-        message = f"The page cannot be written: {error.strerror}."
-        raise ConfigurationError(message, path, cure="Name another file with --output.") from None
+        message = f"The {what} cannot be written: {error.strerror}."
+        raise ConfigurationError(message, path, cure=f"Name another file with {option}.") from None
     typer.echo(path)
 
 
+def _verdict(store: Store, found: str) -> Verdict:
+    return Verdict.model_validate(store.find_verdict(found))
+
+
 def _write(store: Store, found: str, folder: Path, json: bool) -> None:
-    files = write_sources(Verdict.model_validate(store.find_verdict(found)).evidence, folder)
+    files = write_sources(_verdict(store, found).evidence, folder)
     typer.echo(records_json(files) if json else "\n".join(map(str, files)))
 
 

@@ -24,14 +24,20 @@ from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import DeviceState, SustainedRun, Trace
 from kernel_lsp.model.gate import Quieted
 from kernel_lsp.runner.messages.subject_answers import Recorded
+from kernel_lsp.runner.spans import SpanLog
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.screening import Note
 
 
 @dataclass
 class Timeline:
-    """Wall seconds by stage; some stages run side by side."""
+    """Wall seconds by stage; some stages run side by side. `spans` takes when each ran, for the trace.
 
+    The trace starts at `traced_from`, by `time.monotonic_ns`.
+    """
+
+    spans: SpanLog = field(default_factory=SpanLog)
+    traced_from: int = field(default_factory=time.monotonic_ns)
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     started: float = field(default_factory=time.perf_counter)
 
@@ -40,7 +46,8 @@ class Timeline:
         """Count the time of the block under `name`."""
         begun = time.perf_counter()
         try:
-            yield
+            with self.spans.span(name):
+                yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun
 

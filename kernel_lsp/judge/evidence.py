@@ -20,6 +20,7 @@ from kernel_lsp.judge.measure.blocks import Series
 from kernel_lsp.judge.measure.digest import policy_digest
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.spans import pack, trace_since
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import CaseTiming, Check, CheckStatus, Evidence, ExtensionRecord, Outcome, Verdict
 from kernel_lsp.source.candidate import Candidate
@@ -32,6 +33,9 @@ def verdict_of(context: Context, ruling: Ruling, faults: Faults | None) -> Verdi
     bench, candidate = context.bench, context.candidate
     known = {"kernel-lsp": __version__, "judge": policy_digest()} | versions()
     address = address_of(bench, candidate, known)
+    with context.timeline.stage("evidence"):
+        evidence = _evidence(context, ruling, known, address, faults)
+    trace = pack(trace_since(context.timeline.spans, context.timeline.traced_from))
     return Verdict(
         id=address,
         verdict=ruling.outcome,
@@ -41,7 +45,7 @@ def verdict_of(context: Context, ruling: Ruling, faults: Faults | None) -> Verdi
         speedup=None if ruling.speedup is None else ruling.speedup.ratio,
         interval=None if ruling.speedup is None else ruling.speedup.interval,
         seconds=context.timeline.finished(),
-        evidence=_evidence(context, ruling, known, address, faults),
+        evidence=evidence.model_copy(update={"trace": trace}),
     )
 
 

@@ -15,7 +15,7 @@ from kernel_lsp.device.lock import gpu_lock
 from kernel_lsp.device.nvml import Faults, Gpu, free_bytes
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
 from kernel_lsp.judge.building import Builders, Built
-from kernel_lsp.judge.context import Bench, Context, MeasuredBaseline
+from kernel_lsp.judge.context import Bench, Context, MeasuredBaseline, Timeline
 from kernel_lsp.judge.errors import UnjudgedError, unattributed
 from kernel_lsp.judge.evidence import verdict_of
 from kernel_lsp.judge.harness import Harness
@@ -65,6 +65,7 @@ class Session:
         self.unmeasured = ""
         self.faults = Faults(gpu) if gpu is not None else None
         self._slept = AsyncExitStack()
+        self._traced_from: int | None = time.monotonic_ns()  # the first verdict's trace shows the opening, too
 
     async def open(self) -> None:
         """Build and measure the baseline.
@@ -78,9 +79,10 @@ class Session:
             await self._make_room(self.gpu)
         harness = self.harness = Harness(self.pool, target, self.settings, self.builders, self.gpu, say=self._say)
         libraries = self.pool.libraries
-        self.baseline_built, _ = await asyncio.gather(
-            self.builders.build(target.workload, target.baseline), harness.open()
-        )
+        with self.pool.spans.span("build the baseline, load the workload"):
+            self.baseline_built, _ = await asyncio.gather(
+                self.builders.build(target.workload, target.baseline), harness.open()
+            )
         if self.pool.libraries != libraries:
             await harness.renew()
         if not self.baseline_built.ok:
@@ -90,7 +92,7 @@ class Session:
                 cure="Fix it first; `kernel-lsp check` shows every message.",
             )
         try:
-            with harness.launch_time.measuring():
+            with harness.launch_time.measuring(), self.pool.spans.span("measure the baseline"):
                 self.measured = await self._measure(harness, self.baseline_built)
         except CannotJudgeError as error:
             if self.gpu is not None:
@@ -176,8 +178,10 @@ class Session:
     async def timer(self) -> AsyncGenerator[tuple[gate.Quieted, ...]]:
         """Hold the GPU for timing with every model server kept off it; yield these servers."""
         assert self.gpu is not None, "only a GPU is timed"
-        lock = gpu_lock(self.gpu.uuid, private_folder("locks"))
-        async with lock, gate.quiet(self.gpu.uuid) as quieted:
+        async with AsyncExitStack() as held:
+            with self.pool.spans.span("wait for the GPU's lock"):
+                await held.enter_async_context(gpu_lock(self.gpu.uuid, private_folder("locks")))
+                quieted = await held.enter_async_context(gate.quiet(self.gpu.uuid))
             yield quieted
 
     async def judge(
@@ -200,7 +204,7 @@ class Session:
         """
         assert self.harness is not None, "open the session first"
         for last in (False, True):
-            context = Context(self._bench(), candidate, known, always_run, on_decision)
+            context = Context(self._bench(), candidate, known, always_run, on_decision, self._timeline())
             with unattributed(), self.harness.launch_time.judgement():
                 ruling = await judge(context)
             if not ruling.died or last:
@@ -208,6 +212,10 @@ class Session:
         if ruling.outcome is Outcome.UNTIMED and not self.harness.whole:
             raise UnjudgedError(ruling.reason)
         return verdict_of(context, ruling, self.faults)
+
+    def _timeline(self) -> Timeline:
+        began, self._traced_from = self._traced_from, None
+        return Timeline(self.pool.spans, time.monotonic_ns() if began is None else began)
 
     def _bench(self) -> Bench:
         assert self.baseline_built is not None, "open the session first"

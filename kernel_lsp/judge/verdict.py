@@ -335,7 +335,7 @@ class Evidence(Record):
     candidate's process (`runner.sandbox`); empty if it was never started. `traces` show what it ran on the GPU, `xids`
     which faults the driver reported meanwhile, by NVIDIA's numbers. `build_way` is `fast` or `full` where the candidate
     has `extensions`, else that of its build; `build_arch` is what it was compiled for, empty where nothing was. `where`
-    names the lane, where one of a pool judged.
+    names the lane, where one of a pool judged. `trace` is where the time went, packed (`judge.spans`).
     """
 
     created: str
@@ -368,6 +368,7 @@ class Evidence(Record):
     candidate_opcodes: dict[str, int] = {}
     extensions: tuple[ExtensionRecord, ...] = ()
     where: Where | None = None
+    trace: str = ""
 
 
 class Verdict(Record):

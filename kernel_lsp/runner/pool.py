@@ -7,6 +7,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -25,6 +26,7 @@ from kernel_lsp.runner.nursery import ForkRequest
 from kernel_lsp.runner.open_nursery import NurseryGoneError, OpenNursery, fork_worker
 from kernel_lsp.runner.sandbox import Confinement
 from kernel_lsp.runner.sessions import kill_session
+from kernel_lsp.runner.spans import Span, SpanLog
 from kernel_lsp.runner.warm import ForkServer, WarmNursery
 from kernel_lsp.runner.worker import Worker
 
@@ -77,11 +79,12 @@ class Pool:
     `gpu` is the UUID of the one GPU that its workers see. Without one, build workers are forked from the nursery of
     emulating workers, because importing torch twice takes twice as long. `folder` holds all files that workers write,
     and is removed with the pool; if this process is killed, each nursery removes its own part. With `warm_minutes` the
-    imported modules stay in memory for that long, for the next session of this user (see `warm`).
+    imported modules stay in memory for that long, for the next session of this user (see `warm`). `spans` has the time
+    of each start and request, for traces.
     """
 
     def __init__(self, gpu: str | None = None, *, warm_minutes: float = 0.0) -> None:
-        self.gpu = gpu
+        self.gpu, self.spans = gpu, SpanLog()
         self._warm_minutes = warm_minutes
         self._servers: dict[Flavour, ForkServer] = {}
         self._first_imports: dict[Flavour, dict[str, None]] = {}
@@ -181,7 +184,8 @@ class Pool:
         self._require_open()
         readable, variables = self._readable | set(map(str, read)), set(self._variables)
         self.preload(flavour)
-        nursery = await asyncio.shield(self._nurseries[self._nursery(flavour)])
+        with self.spans.span(f"wait for the imports of {flavour} workers"):
+            nursery = await asyncio.shield(self._nurseries[self._nursery(flavour)])
         first = _FIRST.get((triton, problem))
         if first:
             self._first_imports.setdefault(self._nursery(flavour), {})[first] = None
@@ -203,12 +207,13 @@ class Pool:
             environment=named_variables(variables) | environment_in(scratch) | self._visible | own,
             confinement=confinement,
         )
-        try:
-            pid, ours = await fork_worker(nursery, request, parameters)
-        except NurseryGoneError:
-            scratch.mkdir(parents=True, exist_ok=True)
-            pid, ours = await fork_worker(await self._another(flavour, nursery), request, parameters)
-        worker = Worker(pid, ours, scratch, role, frozenset(readable | variables))
+        with self.spans.span(f"fork {role}"):
+            try:
+                pid, ours = await fork_worker(nursery, request, parameters)
+            except NurseryGoneError:
+                scratch.mkdir(parents=True, exist_ok=True)
+                pid, ours = await fork_worker(await self._another(flavour, nursery), request, parameters)
+        worker = Worker(pid, ours, scratch, role, frozenset(readable | variables), self.spans)
         self._workers.add(worker)
         self._pids.add(pid)
         worker.at_close(lambda: self._workers.discard(worker))
@@ -251,7 +256,7 @@ class Pool:
         self._programs.add(process.pid)
         if self._closed:  # while it started
             kill_session(process.pid)
-        said = b""
+        said, began = b"", time.monotonic_ns()
         try:
             async with asyncio.timeout(deadline):
                 while (more := await process.stdout.read(1 << 16)) and len(said) < _MOST_SAID:
@@ -263,6 +268,7 @@ class Pool:
             kill_session(process.pid)
             self._programs.discard(process.pid)
             await process.wait()
+            self.spans.add(process.pid, Path(command[0]).name, Span("run", began, time.monotonic_ns()))
             shutil.rmtree(scratch, ignore_errors=True)
         return status, said.decode(errors="replace")
 

@@ -2,7 +2,8 @@
 
 The socket is a pair made for one worker and passed by descriptor; a worker's stdout and stderr are only ever a log. The
 first frame holds the parameters of the worker's role; the worker's first frame lists its protections. Then a
-`CallFrame` goes one way and a `Reply` the other, which must repeat the call's fresh random nonce.
+`CallFrame` goes one way and a `Reply` the other, which must repeat the call's fresh random nonce. A reply also brings
+the spans of time that the worker has noted since its last one (`spans`).
 """
 
 import socket
@@ -16,6 +17,7 @@ import msgspec
 
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.runner import messages
+from kernel_lsp.runner.spans import WORKER, Span
 
 HEADER = struct.Struct("<I")
 MAX_MESSAGE = 256 << 20
@@ -53,11 +55,12 @@ class RemoteError:
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The answer to a call, as msgpack in `body`, or the error that the call raised."""
+    """The answer to a call, as msgpack in `body`, or the error that the call raised; and where the time went."""
 
     nonce: str
     body: bytes = b""
     error: RemoteError | None = None
+    spans: tuple[Span, ...] = ()
 
 
 class Greeting(msgspec.Struct, frozen=True):
@@ -78,14 +81,16 @@ def serve(connection: socket.socket, role: Callable[..., object], protections: S
     if parameters is None:
         return
     connection.sendall(frame(Greeting(tuple(protections))))
-    answering = role(**msgspec.msgpack.decode(parameters, type=dict[str, object]))
+    with WORKER.span("set up"):
+        answering = role(**msgspec.msgpack.decode(parameters, type=dict[str, object]))
     while (body := _receive(connection)) is not None:
         call = msgspec.msgpack.decode(body, type=CallFrame)
         try:
-            answer = messages.decode_request(call.name, call.body).answered_by(answering)
-            reply = Reply(call.nonce, messages.encode(answer))
+            with WORKER.span(f"answer {call.name}"):
+                answer = messages.encode(messages.decode_request(call.name, call.body).answered_by(answering))
+            reply = Reply(call.nonce, answer, spans=WORKER.drain())
         except Exception as error:
-            reply = Reply(call.nonce, error=describe_error(error))
+            reply = Reply(call.nonce, error=describe_error(error), spans=WORKER.drain())
         connection.sendall(frame(reply))
 
 

@@ -5,6 +5,7 @@ import os
 import secrets
 import shutil
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Never, TypeVar
@@ -15,6 +16,7 @@ from kernel_lsp import errors
 from kernel_lsp.runner import messages, protocol
 from kernel_lsp.runner.messages import Answer, Request
 from kernel_lsp.runner.sessions import kill_session
+from kernel_lsp.runner.spans import Span, SpanLog
 
 _LAST_BYTES = 4096
 _Message = TypeVar("_Message", protocol.Greeting, protocol.Reply)
@@ -40,14 +42,25 @@ class WorkerTimedOut(errors.RunnerError):
 
 
 class Worker:
-    """A worker process with a folder of its own. It answers one request at a time; others wait for their turn."""
+    """A worker process with a folder of its own. It answers one request at a time; others wait for their turn.
+
+    `spans` takes the time of each request, and what the worker reports of it.
+    """
 
     def __init__(
-        self, pid: int, connection: socket.socket, scratch: Path, role: str, allowed: frozenset[str] = frozenset()
+        self,
+        pid: int,
+        connection: socket.socket,
+        scratch: Path,
+        role: str,
+        allowed: frozenset[str] = frozenset(),
+        spans: SpanLog | None = None,
     ) -> None:
         self.pid, self.scratch, self.role, self.allowed = pid, scratch, role, allowed
         self.alive = True
         self.protections: tuple[str, ...] = ()
+        self._spans = SpanLog() if spans is None else spans
+        self._reported = time.monotonic_ns()
         self._connection = connection
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._turn = asyncio.Lock()
@@ -74,7 +87,7 @@ class Worker:
         call = protocol.CallFrame(secrets.token_hex(16), doing, messages.encode(request))
         try:
             async with asyncio.timeout(deadline):
-                reply = await self._exchange(call)
+                reply = await self._timed(call)
             if reply.nonce == call.nonce and reply.error is None:
                 return messages.decode_answer(request, reply.body)
         except TimeoutError:
@@ -110,6 +123,17 @@ class Worker:
         shutil.rmtree(self.scratch, ignore_errors=True)
         for action in self._at_close:
             action()
+
+    async def _timed(self, call: protocol.CallFrame) -> protocol.Reply:
+        """Return the reply to a call, and note how long it took."""
+        began = time.monotonic_ns()
+        try:
+            reply = await self._exchange(call)
+        finally:
+            self._spans.add(self.pid, self.role, Span(call.name, began, time.monotonic_ns()))
+        self._spans.report(self.pid, self.role, reply.spans, self._reported)
+        self._reported = time.monotonic_ns()
+        return reply
 
     async def _exchange(self, call: protocol.CallFrame) -> protocol.Reply:
         if self._streams is None:

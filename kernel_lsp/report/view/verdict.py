@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernel_lsp.judge.spans import unpack
 from kernel_lsp.judge.verdict import DeviceState, Evidence, Outcome, Verdict
 from kernel_lsp.report.diff import unified_diff
 from kernel_lsp.report.extensions import extension_text
@@ -153,12 +154,20 @@ def _circumstances(verdict: Verdict) -> ReportSection:
         "seed": [] if evidence.seed is None else [str(evidence.seed)],
         "seconds": ([] if total is None else [seconds_text(total)])
         + [f"{stage} {seconds_text(s)}" for stage, s in spent.items()],
+        "GPU busy": _busy(evidence),
     }
     digests = (("baseline", (evidence.baseline_digest,)), ("candidate", (evidence.candidate_digest,)))
     parts: list[Part] = [_stages(spent, total)] if spent else []
     parts += [FactList(tuple((name, tuple(items)) for name, items in facts.items()))]
     parts += [More("Digests of the texts", (FactList(digests),))]
     return ReportSection("circumstances", "How it was reached", tuple(parts))
+
+
+def _busy(evidence: Evidence) -> list[str]:
+    """Return how long the judge's processes waited for the GPU, of the time that the trace covers."""
+    trace = unpack(evidence.trace)
+    busy = sum(end - start for start, end in trace.gpu_busy()) if trace is not None else 0
+    return [] if trace is None or not busy else [f"{seconds_text(busy / 1e6)} of {seconds_text(trace.us / 1e6)}"]
 
 
 def _measured(device: DeviceState) -> list[str]:

@@ -21,6 +21,7 @@ from kernel_lsp.compiler.emulated import STANDS_IN
 from kernel_lsp.compiler.pretend import pretend_gpu
 from kernel_lsp.runner.messages import oracle as messages
 from kernel_lsp.runner.messages.oracle import Compared, Made, MemoryRates, OracleRole, Varied
+from kernel_lsp.runner.spans import WORKER
 from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.draws import Draws, placing
 from kernel_lsp.runner.workers.input_sets import InputSets, lay_out_family
@@ -186,11 +187,12 @@ class Oracle:
     def compare(self, request: messages.Compare, /) -> Compared:
         """Compare a worker's outputs with the right answers, and its inputs with their original values."""
         outputs = [self.memory.output(request.subject, spec) for spec in request.outputs]
-        prints = tuple(map(self.checksum, outputs))
-        if request.baseline:
-            found = self.errors.of_baseline(request.key, request.outputs, outputs)
-        else:
-            found = self.errors.of_candidate(request.key, request.outputs, outputs, prints)
+        with WORKER.span("compare outputs", gpu=self._device == "cuda"):
+            prints = tuple(map(self.checksum, outputs))
+            if request.baseline:
+                found = self.errors.of_baseline(request.key, request.outputs, outputs)
+            else:
+                found = self.errors.of_candidate(request.key, request.outputs, outputs, prints)
         answer = Compared(finite=self.inputs.finite(request.key))
         if request.untouched:
             answer = self._with_looks_at_inputs(answer, request)
@@ -207,7 +209,8 @@ class Oracle:
         """Measure how fast the GPU's memory is read, written and copied."""
         from kernel_lsp.runner.workers.bandwidth import measure_bandwidth
 
-        measured = MemoryRates(**measure_bandwidth())
+        with WORKER.span("read and write memory", gpu=True):
+            measured = MemoryRates(**measure_bandwidth())
         self.inputs.free_temporaries(whatever=True)
         return measured
 

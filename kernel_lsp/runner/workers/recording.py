@@ -27,6 +27,7 @@ from kernel_lsp.compiler.binary import Binary
 from kernel_lsp.device.driver import LoadedModule
 from kernel_lsp.runner.messages.subject import Mode
 from kernel_lsp.runner.messages.subject_answers import Recorded, Segment
+from kernel_lsp.runner.spans import WORKER
 from kernel_lsp.runner.workers import graphs
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.graphs import Mark
@@ -102,13 +103,14 @@ class Recording:
         """Run one segment."""
         with torch.cuda.stream(self._stream):
             self._watch.empty_cache()
-            if self._graph is None:
-                self._enqueue()
-            else:
-                if self._poisoning is not None:
-                    self._poisoning.replay()
-                self._graph.replay()
-            self._stream.synchronize()
+            with WORKER.span("segment", gpu=True):
+                if self._graph is None:
+                    self._enqueue()
+                else:
+                    if self._poisoning is not None:
+                        self._poisoning.replay()
+                    self._graph.replay()
+                self._stream.synchronize()
             times = tuple(timer.elapsed_us() for timer in self._timers)
             if self._mode == "short":
                 times = (times[0] / len(self._launches),)

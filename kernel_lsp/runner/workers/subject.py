@@ -35,6 +35,7 @@ from kernel_lsp.runner.messages.subject_answers import (
     Stretch,
     Traced,
 )
+from kernel_lsp.runner.spans import WORKER
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.ears import Ears
 from kernel_lsp.runner.workers.inline import Launches, load_extension, serving
@@ -385,7 +386,8 @@ class SubjectWorker:
 
     def _synchronize(self) -> None:
         if self._device == "cuda":
-            torch.cuda.synchronize()
+            with WORKER.span("wait for the GPU", gpu=True):
+                torch.cuda.synchronize()
 
 
 def _make_emulator(device: bytes) -> "Emulator":

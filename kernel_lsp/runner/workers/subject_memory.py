@@ -10,6 +10,7 @@ from kernel_lsp.device.slab import Slab, open_slab
 from kernel_lsp.device.tensors import SlabHandle, TensorSpec
 from kernel_lsp.policy import GUARD_BYTES, POISON_BYTE
 from kernel_lsp.runner.messages.oracle import TrampledInput
+from kernel_lsp.runner.spans import WORKER
 from kernel_lsp.workload.leaves import own_elements
 
 OUTBOX = "out"
@@ -99,4 +100,5 @@ class SubjectMemory:
     def synchronize(self) -> None:
         """Wait until the GPU has finished its work."""
         if self._device == "cuda":
-            torch.cuda.synchronize()
+            with WORKER.span("wait for the GPU", gpu=True):
+                torch.cuda.synchronize()

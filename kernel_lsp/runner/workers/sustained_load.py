@@ -8,6 +8,7 @@ from torch import Tensor
 
 from kernel_lsp import policy
 from kernel_lsp.runner.messages.subject_answers import Stretch
+from kernel_lsp.runner.spans import WORKER
 from kernel_lsp.runner.workers.stopwatch import Stopwatch, Timer
 
 
@@ -41,7 +42,7 @@ def run_for(
 
     burst: Callable[[], None] = enqueue
     whole, fences = Timer(), (Timer(), Timer())
-    with torch.cuda.stream(stream):
+    with WORKER.span("steady load", gpu=True), torch.cuda.stream(stream):
         if capture:
             graph = torch.cuda.CUDAGraph()
             graph.capture_begin(capture_error_mode="thread_local")

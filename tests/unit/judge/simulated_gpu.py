@@ -31,6 +31,7 @@ from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.runner.messages import oracle as truth
 from kernel_lsp.runner.messages import subject as messages
 from kernel_lsp.runner.messages import subject_answers as answers
+from kernel_lsp.runner.spans import SpanLog
 from kernel_lsp.runner.worker import WorkerTimedOut
 
 SAXPY = Path(__file__).parents[3] / "examples" / "cuda" / "saxpy.cu"
@@ -194,7 +195,9 @@ class SimulatedGpu:
             return Oracle(cases) if role == "oracle" else Version(self)
 
         pids = frozenset[int]
-        return SimpleNamespace(worker=worker, scratch=lambda _: folder, allow=lambda *_: None, pids=pids, libraries=())
+        return SimpleNamespace(
+            worker=worker, scratch=lambda _: folder, allow=lambda *_: None, pids=pids, libraries=(), spans=SpanLog()
+        )
 
     def _builders(self, folder: Path) -> Any:
         binary = Binary("sm_90", b"", None, {}, ())

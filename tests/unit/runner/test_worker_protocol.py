@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
 from kernel_lsp.runner import messages, protocol
 from kernel_lsp.runner.messages import Request
 from kernel_lsp.runner.protocol import CallFrame, Greeting, Reply, WorkerFailure
+from kernel_lsp.runner.spans import SpanLog
 from kernel_lsp.runner.worker import Worker, WorkerDied
 
 PROTECTIONS = ("limits",)
@@ -87,7 +89,7 @@ class Echo:
 
 @contextlib.asynccontextmanager
 async def opposite(
-    run: Callable[[socket.socket], None], scratch: Path, parameters: object = None
+    run: Callable[[socket.socket], None], scratch: Path, parameters: object = None, spans: SpanLog | None = None
 ) -> AsyncGenerator[Worker]:
     """A worker of the parent's side whose other end is a thread of ours; `parameters` are sent to it first."""
     ours, theirs = socket.socketpair()
@@ -103,7 +105,7 @@ async def opposite(
 
     thread = threading.Thread(target=end)
     thread.start()
-    worker = Worker(process.pid, ours, scratch, "subject")
+    worker = Worker(process.pid, ours, scratch, "subject", spans=spans)
     try:
         yield worker
     finally:
@@ -168,6 +170,26 @@ def test_a_role_is_set_up_with_its_parameters_and_answers_in_order(tmp_path):
     assert ask(tmp_path, Count(), Count(), first=3) == [4, 5]
 
 
+def test_answers_and_errors_bring_the_time_that_the_worker_spent(tmp_path):
+    log, began = SpanLog(), time.monotonic_ns()
+
+    def run(line: socket.socket) -> None:
+        protocol.serve(line, Echo, PROTECTIONS)
+
+    async def ask_both() -> None:
+        async with opposite(run, tmp_path, {}, log) as worker:
+            with pytest.raises(WorkerFailure):
+                await worker.ask(Fail(kind="other"), deadline=20)
+            await worker.ask(Count(), deadline=20)
+
+    asyncio.run(ask_both())
+    spans = {logged.span.name: logged.span for logged in log.since(began)}
+    assert list(spans) == ["Fail", "set up", "answer Fail", "Count", "answer Count"]
+    assert all(began <= span.began <= span.ended for span in spans.values())
+    assert spans["Count"].began <= spans["answer Count"].began
+    assert spans["answer Count"].ended <= spans["Count"].ended
+
+
 def test_errors_come_back_and_the_worker_goes_on(tmp_path):
     own, other, fine = ask(tmp_path, Fail(kind="own"), Fail(kind="other"), Count())
     assert own == WorkloadError("CASES is empty", Path("/home/me/w.py"), 7, "Add one.")
@@ -223,7 +245,7 @@ def test_what_is_no_request_is_an_error_and_the_worker_goes_on(name, body):
     assert broken.nonce == "1"
     assert broken.error is not None
     assert not broken.error.own
-    assert fine == Reply("2", messages.encode(1))
+    assert (fine.nonce, fine.body, fine.error) == ("2", messages.encode(1), None)
 
 
 @pytest.mark.parametrize("made", [{"a": object()}, 2**70], ids=["any object", "a large integer"])

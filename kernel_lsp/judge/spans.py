@@ -1,0 +1,140 @@
+"""The trace of a verdict: where its time went, in the parent and in the workers, packed small for the evidence."""
+
+import base64
+import os
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from heapq import nlargest
+from typing import NamedTuple
+
+import msgspec
+
+from kernel_lsp.runner.spans import LoggedSpan, SpanLog
+
+MOST_SPANS = 1000
+"""As many are kept, the longest: packed they take about 8 kB."""
+_US = 1000  # nanoseconds
+
+
+class Piece(NamedTuple):
+    """One span of a trace; times in microseconds since the trace began.
+
+    Attributes:
+        process: index into the trace's processes.
+        name: of the work: a stage, a request, or what a worker did for it.
+        start, us: when it began, and how long it took.
+        gpu: True where the process waited for the GPU meanwhile.
+    """
+
+    process: int
+    name: str
+    start: int
+    us: int
+    gpu: bool
+
+    @property
+    def end(self) -> int:
+        """When it ended."""
+        return self.start + self.us
+
+
+class TracedProcess(NamedTuple):
+    """A process in a trace: its number, and its role; `kernel-lsp` is the parent."""
+
+    pid: int
+    role: str
+
+
+class VerdictTrace(msgspec.Struct, frozen=True):
+    """Where the time of a verdict went.
+
+    Attributes:
+        began_ns: when, on the machine's monotonic clock, which all processes share; without meaning after a restart.
+        us: how long it took, microseconds.
+        processes: the parent first.
+        pieces: in the order in which they began; of one process they nest.
+        left_out: how many shorter ones were not kept.
+    """
+
+    began_ns: int
+    us: int
+    processes: tuple[TracedProcess, ...]
+    pieces: tuple[Piece, ...]
+    left_out: int = 0
+
+    def gpu_busy(self) -> tuple[tuple[int, int], ...]:
+        """Return when some process waited for the GPU: start and end in microseconds, in order, without overlap.
+
+        Work of others, and work that nobody waited for, is not known here.
+        """
+        return union((piece.start, piece.end) for piece in self.pieces if piece.gpu)
+
+
+class _Packed(msgspec.Struct, frozen=True, array_like=True):
+    """A trace as it is kept: `rows` are process, index into `names`, start, duration and whether the GPU was used."""
+
+    began_ns: int
+    us: int
+    processes: tuple[TracedProcess, ...]
+    names: tuple[str, ...]
+    rows: tuple[tuple[int, int, int, int, bool], ...]
+    left_out: int
+
+
+def trace_since(log: SpanLog, began: int) -> VerdictTrace:
+    """Return the trace of all that ended since a time by `time.monotonic_ns`, which may have begun before."""
+    ended = time.monotonic_ns()
+    logged = list(log.since(began))
+    kept = sorted(nlargest(MOST_SPANS, logged, key=_length), key=lambda one: (one.span.began, -one.span.ended))
+    processes = _processes(kept)
+    index = {process.pid: number for number, process in enumerate(processes)}
+    pieces = tuple(_piece(one, index[one.pid], began, ended) for one in kept)
+    return VerdictTrace(began, (ended - began) // _US, processes, pieces, len(logged) - len(kept))
+
+
+def pack(trace: VerdictTrace) -> str:
+    """Return a trace as a short text."""
+    names = {name: number for number, name in enumerate(dict.fromkeys(piece.name for piece in trace.pieces))}
+    rows = tuple((p.process, names[p.name], p.start, p.us, p.gpu) for p in trace.pieces)
+    packed = _Packed(trace.began_ns, trace.us, trace.processes, tuple(names), rows, trace.left_out)
+    return base64.b85encode(zlib.compress(msgspec.msgpack.encode(packed), 6)).decode()
+
+
+def unpack(text: str) -> VerdictTrace | None:
+    """Return the trace that was packed in a text; None for the empty one of a verdict that was made without."""
+    if not text:
+        return None
+    packed = msgspec.msgpack.decode(zlib.decompress(base64.b85decode(text)), type=_Packed)
+    pieces = tuple(Piece(process, packed.names[name], *rest) for process, name, *rest in packed.rows)
+    return VerdictTrace(packed.began_ns, packed.us, packed.processes, pieces, packed.left_out)
+
+
+def union(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the times that spans cover, in order; overlapping ones are joined."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        else:
+            joined.append((start, end))
+    return tuple(joined)
+
+
+def _length(logged: LoggedSpan) -> int:
+    return logged.span.ended - logged.span.began
+
+
+def _processes(logged: Sequence[LoggedSpan]) -> tuple[TracedProcess, ...]:
+    """Return the processes in the order in which they appear, the parent before all."""
+    roles = {one.pid: one.role for one in reversed(logged)}
+    parent = os.getpid()
+    ordered = sorted(dict.fromkeys(one.pid for one in logged), key=lambda pid: pid != parent)
+    return tuple(TracedProcess(pid, roles[pid]) for pid in ordered)
+
+
+def _piece(logged: LoggedSpan, process: int, began: int, ended: int) -> Piece:
+    """Return a span as a piece of the trace between two times."""
+    span = logged.span
+    first, last = max(span.began, began), min(span.ended, ended)
+    return Piece(process, span.name, (first - began) // _US, max(last - first, 0) // _US, span.gpu)
