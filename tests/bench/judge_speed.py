@@ -40,7 +40,7 @@ from tests.bench.shards import Row, Task
 NAME = "judge_speed"
 ENTRANTS = 8
 _EXAMPLES = Path(__file__).parents[2] / "examples"
-_FILES = {"bare CUDA": "cuda/rmsnorm.cu", "Triton": "triton/layernorm.py", "torch extension": "cuda/rotary.cu"}
+FILES = {"bare CUDA": "cuda/rmsnorm.cu", "Triton": "triton/layernorm.py", "torch extension": "cuda/rotary.cu"}
 _VERSIONS = ("as it stands", "a rewrite")
 _AT_A_TIME = 2  # judgements in one task of an extension, whose builds take long
 _CHECKS_AT_ONCE = 4  # as the search has it
@@ -76,7 +76,7 @@ async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
 
 
 async def _judge(pool: Pool, folder: Path, task: Task) -> AsyncIterator[Row]:
-    async with session_of(pool, _kernel(folder, task["file"]), settings_below(folder)) as session:
+    async with session_of(pool, kernel_file(folder, task["file"]), settings_below(folder)) as session:
         version = first_rewrite(session) if task["version"] == "a rewrite" else session.target.baseline
         for number in task["numbers"]:
             await asyncio.sleep(_PAUSE_SECONDS)  # as between a person's edits: the next worker is made ready meanwhile
@@ -87,7 +87,7 @@ async def _judge(pool: Pool, folder: Path, task: Task) -> AsyncIterator[Row]:
 
 async def _race(pool: Pool, folder: Path, task: Task) -> AsyncIterator[Row]:
     number = task["numbers"][0]
-    async with session_of(pool, _kernel(folder, task["file"]), settings_below(folder)) as session:
+    async with session_of(pool, kernel_file(folder, task["file"]), settings_below(folder)) as session:
         candidates = await first_proposals(session, ENTRANTS, seed=number)
         singles: list[Row] = []
         for candidate in candidates:
@@ -154,9 +154,9 @@ async def race_of(session: Session, candidates: Sequence[Candidate]) -> Row:
     }
 
 
-def _kernel(folder: Path, file: str) -> Path:
+def kernel_file(folder: Path, file: str) -> Path:
     """The kernel file; of the extension a copy whose workload calls the host function."""
-    path = _EXAMPLES / _FILES[file]
+    path = _EXAMPLES / FILES[file]
     if file != "torch extension":
         return path
     text = path.with_name("rotary_workload.py").read_text()
