@@ -7,6 +7,8 @@ from kernel_lsp.refine.language import RefinePart
 from kernel_lsp.refine.rewrites import (
     Rewrite,
     applied,
+    block_atomics,
+    block_rows,
     cache_row,
     grid_stride,
     multi_element,
@@ -15,10 +17,12 @@ from kernel_lsp.refine.rewrites import (
     parallel_rows,
     register_tile,
     restrict,
+    shared_bins,
     split_columns,
     strength_reduce,
     swap_axes,
     tile_product,
+    transpose_tile,
     vectorize,
     warp_shuffle,
 )
@@ -31,8 +35,12 @@ from kernel_lsp.source.text import Span
 
 REWRITES: tuple[Rewrite, ...] = (
     parallel_rows.rewrite,
+    block_rows.rewrite,
     split_columns.rewrite,
+    block_atomics.rewrite,
+    shared_bins.rewrite,
     tile_product.rewrite,
+    transpose_tile.rewrite,
     swap_axes.rewrite,
     register_tile.rewrite,
     vectorize.rewrite,

@@ -61,7 +61,7 @@ class LaunchSite:
         for unknowns, n in sorted(amount.terms.items(), reverse=True):
             if n < 0 or any(name not in self.arguments for name in unknowns):
                 return None
-            factors = [closed(self.arguments[name]) for name in unknowns]
+            factors = [closed(self.arguments[name]) for name in unknowns if self.arguments[name] != "1"]
             parts.append(" * ".join([*([str(n)] if n != 1 or not factors else []), *factors]))
         return " + ".join(parts) or None
 

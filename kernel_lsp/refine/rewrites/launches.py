@@ -11,6 +11,7 @@ from kernel_lsp.source.grammar import parse_python
 from kernel_lsp.source.text import Edit, apply_edits
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
+_NUMBERS = ("len", "min", "max", "int", "triton.cdiv", "math.ceil")
 Change = Callable[[str], str]
 """From the text of one component of the grid to its replacement, in the language of the file."""
 
@@ -26,10 +27,24 @@ def _workload_grids(root: Node, kernel: str) -> list[list[Node]] | None:
             continue
         grid = field(node, "subscript")
         grid = bound_value(function_of(node) or root, grid)
-        if grid.type != "tuple" or not grid.named_children:
+        if grid.type == "tuple" and grid.named_children:
+            grids.append(grid.named_children)
+        elif _is_number(grid):
+            grids.append([grid])
+        else:
             return None
-        grids.append(grid.named_children)
     return grids
+
+
+def _is_number(grid: Node) -> bool:
+    """Return True for an expression of Python that is no tuple: a number, or arithmetic with one."""
+    if grid.type == "parenthesized_expression":
+        return _is_number(grid.named_children[0])
+    if grid.type == "call":
+        return text_of(field(grid, "function")) in _NUMBERS
+    if grid.type not in ("integer", "binary_operator", "unary_operator"):
+        return False
+    return not any(n.type in ("tuple", "list") for n in walk(grid))
 
 
 def _host_grids(root: Node, kernel: str) -> list[list[Node]] | None:

@@ -50,7 +50,9 @@ def test_tiles_are_followed_by_several_elements_a_thread_in_one_step() -> None:
 
 
 def test_a_grid_in_a_table_grows_smaller_with_several_elements_a_thread() -> None:
-    table = TABLE.replace('"product"', '"scale"').replace("a, b, c, m, n, k", "x, y, n").replace(", -(-m // 32)),", ",),")
+    table = (
+        TABLE.replace('"product"', '"scale"').replace("a, b, c, m, n, k", "x, y, n").replace(", -(-m // 32)),", ",),")
+    )
     first, *_ = rewritten(more_elements, SCALE, table.replace("(32, 32)", "256"))
     assert first.launch
     assert '1: ("scale", (-(-(-(-n // 32)) // ' in first.launch.text
