@@ -12,6 +12,7 @@ from kernel_lsp.refine.rewrites import (
     cache_row,
     grid_stride,
     multi_element,
+    one_thread,
     online_softmax,
     pad_shared,
     parallel_rows,
@@ -35,6 +36,7 @@ from kernel_lsp.source.text import Span
 
 REWRITES: tuple[Rewrite, ...] = (
     parallel_rows.rewrite,
+    one_thread.rewrite,
     block_rows.rewrite,
     split_columns.rewrite,
     block_atomics.rewrite,

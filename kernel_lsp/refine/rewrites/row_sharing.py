@@ -33,7 +33,7 @@ class RowSharing:
 
     Attributes:
         use: the accesses of the kernel.
-        row: the symbol of the row's number.
+        row: the symbol of the row's number; None where one thread had all rows.
         team: who shares a row.
         skipped: declarations that are left out.
         guard: the statement that tests the row's number; None without one.
@@ -43,7 +43,7 @@ class RowSharing:
     """
 
     use: MemoryUse
-    row: str
+    row: str | None
     team: Team
     skipped: set[Node]
     guard: Node | None
@@ -222,7 +222,10 @@ class RowSharing:
         """
         if access.offset is None:
             return False
-        along, across = access.offset.factor(loop.variable.symbol), access.offset.factor(self.row)
+        along = access.offset.factor(loop.variable.symbol)
+        if self.row is None:
+            return is_near(along)
+        across = access.offset.factor(self.row)
         if self.row in self.use.indices.of(loop.start).names():  # rows that begin where an array says
             across = None
         return _is_far(along) and is_near(across) if self.team.mixed else is_near(along) and _is_far(across)
