@@ -31,7 +31,7 @@ class Rewrite(Protocol):
 
 
 CURES: Mapping[str, tuple[str, ...]] = {
-    "KL030": ("parallel_rows", "tile_product", "swap_axes"),
+    "KL030": ("parallel_rows", "tile_product", "transpose_tile", "swap_axes"),
     "KL031": ("pad_shared",),
     "KL035": ("vectorize", "multi_element"),
     "KL037": ("register_tile", "cache_row", "online_softmax", "whole_row"),

@@ -90,6 +90,11 @@ def statement_texts(node: Node) -> str:
     return text[1:-1].strip() if node.type == "compound_statement" else text
 
 
+def only_returns(node: Node) -> bool:
+    """Return True for `return;`, in braces or not, whatever comments stand beside it."""
+    return comment_free(node) in ("return;", "{return;}")
+
+
 def comment_free(node: Node) -> str:
     """Return the node's text without comments and white space, for comparing short patterns."""
     return "".join(re.sub(r"//[^\n]*|/\*.*?\*/", "", text_of(node), flags=re.DOTALL).split())

@@ -8,7 +8,7 @@ from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.affine import Polynomial
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
-from kernel_lsp.refine.rewrites.launches import launched_name
+from kernel_lsp.refine.rewrites.bindings import bound_value, function_of, launched_name
 from kernel_lsp.refine.rewrites.serial_loops import NotApplicableError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.grammar import parse_python
@@ -61,7 +61,7 @@ class LaunchSite:
         for unknowns, n in sorted(amount.terms.items(), reverse=True):
             if n < 0 or any(name not in self.arguments for name in unknowns):
                 return None
-            factors = [closed(self.arguments[name]) for name in unknowns]
+            factors = [closed(self.arguments[name]) for name in unknowns if self.arguments[name] != "1"]
             parts.append(" * ".join([*([str(n)] if n != 1 or not factors else []), *factors]))
         return " + ".join(parts) or None
 
@@ -141,12 +141,12 @@ def relaunched(
 def _site(
     root: Node, python: bool, grid: Node, block: Node, given: list[str], names: tuple[Parameter, ...]
 ) -> LaunchSite:
-    scope = _function_of(grid) or root
-    bound = {node.id: _bound(scope, node) for node in (grid, block)}
+    scope = function_of(grid) or root
+    bound = {node.id: bound_value(scope, node) for node in (grid, block)}
     for value in [*bound.values()]:
         for part in walk(value):
             if part.type == "identifier":
-                bound.setdefault(part.id, _bound(scope, part))
+                bound.setdefault(part.id, bound_value(scope, part))
     counts: dict[str, int] = {}
     for node in walk(root):
         if node.type == "identifier":
@@ -154,28 +154,6 @@ def _site(
     only = frozenset(name for name, count in counts.items() if count == 2)
     arguments = {p.name: text for p, text in zip(names, given, strict=True)} if len(given) == len(names) else {}
     return LaunchSite(python, grid, block, arguments, bound, only)
-
-
-def _function_of(node: Node) -> Node | None:
-    parent = node.parent
-    while parent is not None and parent.type != "function_definition":
-        parent = parent.parent
-    return parent
-
-
-def _bound(scope: Node, node: Node) -> Node:
-    """Return the value of a name that the function around it gives a value once; any other node itself."""
-    if node.type != "identifier":
-        return node
-    values: list[Node | None] = []
-    for n in walk(scope):
-        if n.type == "init_declarator" and text_of(field(n, "declarator")) == text_of(node):
-            values.append(n.child_by_field_name("value"))
-        elif n.type in ("assignment", "assignment_expression") and text_of(field(n, "left")) == text_of(node):
-            values.append(n.child_by_field_name("right"))
-        elif n.type == "augmented_assignment" and text_of(field(n, "left")) == text_of(node):
-            values.append(None)
-    return values[0] or node if len(values) == 1 else node
 
 
 def _in_host_code(root: Node, kernel: str, names: tuple[Parameter, ...]) -> Iterator[LaunchSite]:
@@ -202,14 +180,14 @@ def _in_workload(root: Node, kernel: str, names: tuple[Parameter, ...]) -> Itera
             sizes = node.children_by_field_name("subscript")
             if call is None or call.type != "call" or len(sizes) < 2:
                 raise LookupError("launch")
-            given = [text_of(n) for n in _unpacked(_function_of(call) or root, field(call, "arguments"))]
+            given = [text_of(n) for n in _unpacked(function_of(call) or root, field(call, "arguments"))]
             yield _site(root, True, sizes[0], sizes[1], given, names)
 
 
 def _unpacked(scope: Node, arguments: Node) -> Iterator[Node]:
     """Yield the arguments of a call, with those of a tuple that has a name: `*arguments`."""
     for node in arguments.named_children:
-        value = _bound(scope, node.named_children[0]) if node.type == "list_splat" else node
+        value = bound_value(scope, node.named_children[0]) if node.type == "list_splat" else node
         if value.type in ("tuple", "list") and value is not node:
             yield from value.named_children
         elif node.type != "comment":

@@ -5,11 +5,13 @@ from collections.abc import Callable, Sequence
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
+from kernel_lsp.refine.rewrites.bindings import bound_value, function_of, launched_name
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.grammar import parse_python
 from kernel_lsp.source.text import Edit, apply_edits
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
+_NUMBERS = ("len", "min", "max", "int", "triton.cdiv", "math.ceil")
 Change = Callable[[str], str]
 """From the text of one component of the grid to its replacement, in the language of the file."""
 
@@ -24,30 +26,25 @@ def _workload_grids(root: Node, kernel: str) -> list[list[Node]] | None:
         if launched_name(called) != kernel:
             continue
         grid = field(node, "subscript")
-        if grid.type == "identifier":
-            grid = _value(root, text_of(grid)) or grid
-        if grid.type != "tuple" or not grid.named_children:
+        grid = bound_value(function_of(node) or root, grid)
+        if grid.type == "tuple" and grid.named_children:
+            grids.append(grid.named_children)
+        elif _is_number(grid):
+            grids.append([grid])
+        else:
             return None
-        grids.append(grid.named_children)
     return grids
 
 
-def launched_name(node: Node) -> str | None:
-    """Return the kernel's name in `module.kernel` and `module["kernel"]`; None for anything else."""
-    if node.type == "attribute":
-        return text_of(field(node, "attribute"))
-    if node.type == "subscript" and field(node, "subscript").type == "string":
-        return text_of(field(node, "subscript")).strip("\"'").split("<")[0].split("::")[-1]
-    return None
-
-
-def _value(root: Node, name: str) -> Node | None:
-    values = [
-        n.child_by_field_name("right")
-        for n in walk(root)
-        if n.type == "assignment" and text_of(field(n, "left")) == name
-    ]
-    return values[0] if len(values) == 1 else None
+def _is_number(grid: Node) -> bool:
+    """Return True for an expression of Python that is no tuple: a number, or arithmetic with one."""
+    if grid.type == "parenthesized_expression":
+        return _is_number(grid.named_children[0])
+    if grid.type == "call":
+        return text_of(field(grid, "function")) in _NUMBERS
+    if grid.type not in ("integer", "binary_operator", "unary_operator"):
+        return False
+    return not any(n.type in ("tuple", "list") for n in walk(grid))
 
 
 def _host_grids(root: Node, kernel: str) -> list[list[Node]] | None:

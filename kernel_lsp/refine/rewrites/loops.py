@@ -13,7 +13,7 @@ from kernel_lsp.refine.rewrites.ast_cuda import (
     canonical,
     indent_at,
     names,
-    statement_texts,
+    only_returns,
     whole_line,
     without_trailing_blanks,
 )
@@ -21,7 +21,8 @@ from kernel_lsp.source.text import Edit, Span, apply_edits
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _GRID = re.compile(r"\(\((?P<a>[\w.]+)\*(?P<b>[\w.]+)\)\+threadIdx\.(?P<axis>[xyz])\)")
-_LANES = {"(threadIdx.x&31)", "(threadIdx.x%32)", "(threadIdx.x%warpSize)", "(threadIdx.x&(warpSize-1))"}
+LANES = {"(threadIdx.x&31)", "(threadIdx.x%32)", "(threadIdx.x%warpSize)", "(threadIdx.x&(warpSize-1))"}
+"""A thread's number in its warp, in one spelling for each way to write it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def _shares_out(start: str, stride: str) -> bool:
         return stride == "({}*{})".format(*sorted(grid.split(" * ")))
     if match := re.fullmatch(r"threadIdx\.([xyz])", start):
         return stride == f"blockDim.{match[1]}" or re.fullmatch(r"\w+", stride) is not None
-    return (start in _LANES and stride in ("32", "warpSize")) or (start == "0" and stride == "1")
+    return (start in LANES and stride in ("32", "warpSize")) or (start == "0" and stride == "1")
 
 
 def loop_step(update: Node, variable: str) -> Node | str | None:
@@ -162,7 +163,7 @@ def _guard(statement: Node, variable: str) -> _Guard | None:
     if statement.type != "if_statement" or statement.child_by_field_name("alternative"):
         return None
     clause = field(statement, "condition")
-    returns = statement_texts(field(statement, "consequence")).strip() == "return;"
+    returns = only_returns(field(statement, "consequence"))
     parts = _split(clause.named_children[0], "||" if returns else "&&")
     mine = [p for p in parts if variable in names(p)]
     if len(mine) != 1 or mine[0].type != "binary_expression" or text_of(bare(field(mine[0], "left"))) != variable:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.affine import Polynomial, symbol
-from kernel_lsp.refine.rewrites.ast_cuda import bare, statement_texts
+from kernel_lsp.refine.rewrites.ast_cuda import bare, only_returns
 from kernel_lsp.refine.rewrites.reductions import find_reductions
 from kernel_lsp.refine.rewrites.scopes import CudaVariable, all_within
 from kernel_lsp.refine.rewrites.serial_loops import (
@@ -123,10 +123,10 @@ def find_product(use: MemoryUse) -> NaiveProduct:
     Raises:
         NotApplicableError: it is none.
     """
-    guard, leaves, axes = _guarded(use)
+    guard, leaves, axes = guarded_axes(use)
     statements = [n for n in use.scopes.tree.body.named_children if n.type != "comment"]
     at = statements.index(guard)
-    region = statements[at + 1 :] if leaves else _statements(field(guard, "consequence"))
+    region = statements[at + 1 :] if leaves else statements_of(field(guard, "consequence"))
     if not region or (not leaves and statements[at + 1 :]) or any(n.type != "declaration" for n in statements[:at]):
         raise NotApplicableError("work without regard to the limits")
     loops = [n for n in region if n.type == "for_statement"]
@@ -151,17 +151,22 @@ def find_product(use: MemoryUse) -> NaiveProduct:
     )
 
 
-def _statements(node: Node) -> list[Node]:
+def statements_of(node: Node) -> list[Node]:
+    """Return the statements of a block, or a statement without one."""
     inner = node.named_children if node.type == "compound_statement" else [node]
     return [n for n in inner if n.type != "comment"]
 
 
-def _guarded(use: MemoryUse) -> tuple[Node, bool, list[ProductAxis]]:
-    """Return the statement that tests two numbers along x and y, its kind, and both numbers."""
+def guarded_axes(use: MemoryUse) -> tuple[Node, bool, list[ProductAxis]]:
+    """Return the statement that tests two numbers along x and y, True if it returns, and both numbers.
+
+    Raises:
+        NotApplicableError: there is no such statement.
+    """
     for node in use.scopes.tree.body.named_children:
         if node.type != "if_statement" or node.child_by_field_name("alternative") is not None:
             continue
-        leaves = statement_texts(field(node, "consequence")).strip() == "return;"
+        leaves = only_returns(field(node, "consequence"))
         axes = [
             _axis(use, part, leaves) for part in condition_parts(field(node, "condition"), "||" if leaves else "&&")
         ]

@@ -14,7 +14,7 @@ from kernel_lsp.source.trees import field, span_of, text_of, walk
 _TYPES = {"float", "double", "int", "unsigned", "unsigned int", "long long", "unsigned long long", "int64_t", "size_t"}
 _EXTREMES = {"fmaxf": "max", "fmax": "max", "max": "max", "fminf": "min", "fmin": "min", "min": "min"}
 _FUSED = {"fmaf", "fma", "__fmaf_rn", "__fma_rn"}
-_ZERO = re.compile(r"[({]*(0|0?\.0*|0\.0*)[fFuUlL]*[)}]*")
+ZERO = re.compile(r"[({]*(0|0?\.0*|0\.0*)[fFuUlL]*[)}]*")
 _COMBINED = {"+": "a + b", "*": "a * b"}
 _NEUTRAL = {"+": "0", "*": "1"}
 
@@ -41,7 +41,7 @@ class LoopReduction:
         value = self.variable.value
         if self.operation in ("max", "min"):
             return True
-        return self.operation == "+" and value is not None and _ZERO.fullmatch(comment_free(value)) is not None
+        return self.operation == "+" and value is not None and ZERO.fullmatch(comment_free(value)) is not None
 
     @property
     def neutral(self) -> str:

@@ -33,7 +33,7 @@ class RowSharing:
 
     Attributes:
         use: the accesses of the kernel.
-        row: the symbol of the row's number.
+        row: the symbol of the row's number; None where one thread had all rows.
         team: who shares a row.
         skipped: declarations that are left out.
         guard: the statement that tests the row's number; None without one.
@@ -43,7 +43,7 @@ class RowSharing:
     """
 
     use: MemoryUse
-    row: str
+    row: str | None
     team: Team
     skipped: set[Node]
     guard: Node | None
@@ -117,6 +117,8 @@ class RowSharing:
         for branch in branches:
             if branch.type in ("compound_statement", "return_statement", "if_statement"):
                 self._statement(branch)
+            elif branch.type == "for_statement":
+                self._loop(branch)
             elif branch.type == "expression_statement":
                 self._meet(node, self._all_only(branch))
             else:
@@ -153,14 +155,14 @@ class RowSharing:
         loop = serial_loop(scopes, node)
         if loop is None or any(n.type in _JUMPS for n in walk(loop.body)):
             raise NotApplicableError("a loop of another form")
-        if not node.parent or node.parent.type != "compound_statement":
-            raise NotApplicableError("a loop without braces round it")
         self._check_counter(loop)
         limit = self.use.indices.of(loop.limit).value
         start = self.use.indices.of(loop.start)
         if limit is not None and limit <= _SHORT:
             raise NotApplicableError("a short loop")
         reductions = find_reductions(scopes, loop)
+        if reductions and (node.parent is None or node.parent.type != "compound_statement"):
+            raise NotApplicableError("a loop without braces round it")
         self._check_private(loop)
         accesses = self.use.accesses(loop.body)
         check_own_elements(self.use, loop, accesses)
@@ -220,7 +222,12 @@ class RowSharing:
         """
         if access.offset is None:
             return False
-        along, across = access.offset.factor(loop.variable.symbol), access.offset.factor(self.row)
+        along = access.offset.factor(loop.variable.symbol)
+        if self.row is None:
+            return is_near(along)
+        across = access.offset.factor(self.row)
+        if self.row in self.use.indices.of(loop.start).names():  # rows that begin where an array says
+            across = None
         return _is_far(along) and is_near(across) if self.team.mixed else is_near(along) and _is_far(across)
 
     def _is_once(self, node: Node) -> bool:
@@ -340,7 +347,7 @@ def _with_pragma(node: Node) -> Node:
 
 def _summand(node: Node) -> str:
     text = text_of(node)
-    plain = bare(node).type in ("identifier", "number_literal") or (
+    plain = bare(node).type in ("identifier", "number_literal", "subscript_expression") or (
         node.type == "binary_expression" and text_of(field(node, "operator")) in ("+", "-", "*")
     )
     return text if plain else f"({text})"

@@ -14,6 +14,7 @@ from kernel_lsp.refine.rewrites.scopes import CudaVariable, Scopes
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _LOADS = {"__ldg", "__ldcs", "__ldcg", "__ldca", "__ldlu", "__ldcv"}
+_STORES = {"__stcs", "__stcg", "__stwb", "__stwt"}
 _IMPURE = re.compile(r"^(__sync|__shfl|__ballot|__any|__all|__match|__reduce|__threadfence|clock|printf|assert|__trap)")
 _OWN = re.compile(r"threadIdx|blockIdx|__shared__|\basm\b|static \w+ \w+ =|atomic|__sync|__shfl|clock|printf")
 _STATEMENT = re.compile(r"[\[{};&]|[^=!<>]=[^=]|\+\+|--|threadIdx|blockIdx|__sync|__shared__|(^|[(,=+\-/%<>?:])\s*\*")
@@ -175,7 +176,7 @@ class MemoryUse:
 
     def _moves(self, call: Node) -> bool:
         name = text_of(field(call, "function"))
-        return name in _LOADS or name.startswith("atomic")
+        return name in _LOADS or _writes(name)
 
     def _loads(self, call: Node) -> Iterator[MemoryAccess]:
         if self._moves(call):
@@ -228,16 +229,21 @@ class MemoryUse:
 
 
 def is_written(node: Node) -> bool:
-    """Return True if an expression is the target of an assignment, of a count or of an atomic operation."""
+    """Return True if an expression is the target of an assignment, of a count, of a store or of an atomic operation."""
     parent = node.parent
-    while parent is not None and parent.type in ("parenthesized_expression", "pointer_expression", "argument_list"):
+    while parent is not None and parent.type in ("parenthesized_expression", "pointer_expression"):
         node, parent = parent, parent.parent
-    if node.type == "call_expression" and text_of(field(node, "function")).startswith("atomic"):
+    if node.type == "call_expression" and _writes(text_of(field(node, "function"))):
         return True
     if parent is None:
         return False
     if parent.type == "assignment_expression":
         return field(parent, "left") == node
-    if parent.type == "call_expression":
-        return text_of(field(parent, "function")).startswith("atomic")
+    if parent.type == "argument_list" and parent.parent is not None and parent.named_children[0] == node:
+        return _writes(text_of(field(parent.parent, "function")))
     return parent.type == "update_expression"
+
+
+def _writes(function: str) -> bool:
+    """Return True for functions that write to the address that is their first argument."""
+    return function in _STORES or function.startswith("atomic")

@@ -14,7 +14,7 @@ from textwrap import dedent, indent
 from tree_sitter import Node
 
 from kernel_lsp.device.device import Device
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, bare, indent_at, statement_texts, whole_line
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, bare, indent_at, only_returns, whole_line
 from kernel_lsp.refine.rewrites.launch_sites import LaunchSite, closed, find_launches, relaunched
 from kernel_lsp.refine.rewrites.row_sharing import RowSharing
 from kernel_lsp.refine.rewrites.scopes import Scopes
@@ -65,7 +65,7 @@ def _without_guard(tree: KernelTree, rows: ThreadRows) -> KernelTree:
         n for n in tree.body.named_children if n.type == "if_statement" and text_of(field(n, "condition")) == wanted
     )
     body = field(guard, "consequence")
-    if statement_texts(body).strip() == "return;":
+    if only_returns(body):
         return tree.edited(Edit(whole_line(tree.file.text, span_of(guard)), ""))
     return tree.edited(Edit(span_of(guard), _inner(tree, guard, body)))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.affine import Polynomial, symbol
-from kernel_lsp.refine.rewrites.ast_cuda import bare, names, statement_texts
+from kernel_lsp.refine.rewrites.ast_cuda import bare, names, only_returns
 from kernel_lsp.refine.rewrites.scopes import CudaVariable, Scopes, all_within
 from kernel_lsp.refine.rewrites.serial_loops import MemoryUse, NotApplicableError
 from kernel_lsp.source.text import Span
@@ -150,7 +150,7 @@ def _limit(use: MemoryUse, variable: CudaVariable, loop: Node | None) -> tuple[N
     for at, one in enumerate(statements):
         if one.type != "if_statement" or variable.name not in names(field(one, "condition")):
             continue
-        leaves = statement_texts(field(one, "consequence")).strip() == "return;"
+        leaves = only_returns(field(one, "consequence"))
         limit = _bound(use, variable, field(one, "condition"), (">=",) if leaves else ("<",))
         if limit is not None and one.child_by_field_name("alternative") is None:
             _check_silent(use, statements[:at] if leaves else statements[:at] + statements[at + 1 :])

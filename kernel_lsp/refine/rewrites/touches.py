@@ -28,7 +28,7 @@ class ThreadTouch:
             return not (same and (self.owner == "first" or str(mine.offset) == str(its.offset)))
         return False
 
-    def may_alias(self, other: "ThreadTouch", row: str) -> bool:
+    def may_alias(self, other: "ThreadTouch", row: str | None) -> bool:
         """Return True if pointers of two names may mean one element that two threads touch."""
         mine, its = self.access, other.access
         if not (mine.written or its.written) or mine.may_touch(its) or mine.pointer is None or its.pointer is None:
@@ -37,7 +37,8 @@ class ThreadTouch:
             return False
         if mine.offset is None or its.offset is None:
             return True
-        apart = str(mine.offset.factor(row)) != str(its.offset.factor(row))  # rows would meet in any case
+        # Rows that would meet in any case do not count.
+        apart = row is not None and str(mine.offset.factor(row)) != str(its.offset.factor(row))
         same = self.owner == other.owner != "all" and str(mine.offset) == str(its.offset)
         return not (apart or same)
 

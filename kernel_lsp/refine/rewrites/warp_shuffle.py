@@ -1,7 +1,8 @@
 """Warp shuffles in place of a tree reduction in shared memory: three barriers instead of one for each halving.
 
 Recognised is the textbook loop `for (s = blockDim.x / 2; s > 0; s >>= 1) { if (t < s) a[t] += a[t + s]; barrier }`,
-for sums, maxima and minima over one or several arrays. As before, `a[0]` holds the result and every thread has passed a
+and the one that begins with neighbours, `for (s = 1; s < blockDim.x; s *= 2) { if (t % (2 * s) == 0) ... }`, for sums,
+maxima and minima over one or several arrays. As before, `a[0]` holds the result and every thread has passed a
 barrier; the other elements, where the tree leaves partial results, must not be read before they are written again.
 The tree only works for powers of two, so the block is whole warps (blocks of less than a warp are not supported).
 """
@@ -20,6 +21,7 @@ from kernel_lsp.source.text import Edit, Span
 from kernel_lsp.source.trees import field, text_of, walk
 
 _HALVES = re.compile(r"(?P<s>\w+)(>>=1|/=2|=(?P=s)/2|=(?P=s)>>1)")
+_DOUBLES = re.compile(r"(?P<s>\w+)(<<=1|\*=2|\+=(?P=s)|=(?P=s)\*2|=2\*(?P=s)|=(?P=s)<<1)")
 _START = re.compile(r"(?P<size>blockDim\.x|\w+)(/2|>>1)")
 _COMBINE = {"+": "{0} + {1}", "fmaxf": "fmaxf({0}, {1})", "fminf": "fminf({0}, {1})"} | {
     name: f"{name}({{0}}, {{1}})" for name in ("max", "min", "fmax", "fmin", "std::max", "std::min")
@@ -71,10 +73,8 @@ def _tree_loop(tree: KernelTree, loop: Node) -> tuple[str, list[_Step]] | None:
     if initializer.type != "declaration" or len(declarators) != 1 or declarators[0].type != "init_declarator":
         return None
     distance = text_of(field(declarators[0], "declarator"))
-    halves = _HALVES.fullmatch(comment_free(update))
-    start = _START.fullmatch(comment_free(bare(field(declarators[0], "value"))))
-    whole = comment_free(condition) in (f"{distance}>0", f"{distance}>=1", f"{distance}!=0", distance)
-    if not (halves and halves["s"] == distance and start and whole):
+    halves = _halves(tree, distance, declarators[0], condition, update)
+    if halves is None:
         return None
     body = [n for n in field(loop, "body").named_children if n.type != "comment"]
     body.sort(key=lambda n: n.type != "if_statement")  # the barrier may come first
@@ -83,10 +83,8 @@ def _tree_loop(tree: KernelTree, loop: Node) -> tuple[str, list[_Step]] | None:
     if body[0].child_by_field_name("alternative"):
         return None
     guard = bare(field(body[0], "condition").named_children[0])
-    if guard.type != "binary_expression" or comment_free(guard).split("<")[1:] != [distance]:
-        return None
-    thread = field(guard, "left")
-    if tree.canonical(thread) != "threadIdx.x":
+    thread = _thread_below(guard, distance) if halves else _thread_in_step(guard, distance)
+    if thread is None or tree.canonical(thread) != "threadIdx.x":
         return None
     consequence = field(body[0], "consequence")
     statements = consequence.named_children if consequence.type == "compound_statement" else [consequence]
@@ -99,6 +97,37 @@ def _tree_loop(tree: KernelTree, loop: Node) -> tuple[str, list[_Step]] | None:
             return None
         steps.append(step)
     return (text_of(thread), steps) if steps else None
+
+
+def _halves(tree: KernelTree, distance: str, start: Node, condition: Node, update: Node) -> bool | None:
+    """Return True if a loop halves the distance down to 1, False if it doubles it from 1 on; None for other loops."""
+    first, test = comment_free(bare(field(start, "value"))), comment_free(condition)
+    halves, doubles = (pattern.fullmatch(comment_free(update)) for pattern in (_HALVES, _DOUBLES))
+    if halves and halves["s"] == distance and _START.fullmatch(first):
+        return True if test in (f"{distance}>0", f"{distance}>=1", f"{distance}!=0", distance) else None
+    if doubles and doubles["s"] == distance and first == "1" and condition.type == "binary_expression":
+        below = text_of(field(condition, "operator")) == "<" and text_of(field(condition, "left")) == distance
+        return False if below and tree.canonical(field(condition, "right")) == "blockDim.x" else None
+    return None
+
+
+def _thread_below(guard: Node, distance: str) -> Node | None:
+    """Return the thread's number of `t < s`."""
+    if guard.type != "binary_expression" or comment_free(guard).split("<")[1:] != [distance]:
+        return None
+    return field(guard, "left")
+
+
+def _thread_in_step(guard: Node, distance: str) -> Node | None:
+    """Return the thread's number of `t % (2 * s) == 0`."""
+    if guard.type != "binary_expression" or text_of(field(guard, "operator")) != "==":
+        return None
+    left = bare(field(guard, "left"))
+    if left.type != "binary_expression" or text_of(field(guard, "right")) != "0":
+        return None
+    by = (text_of(field(left, "operator")), comment_free(bare(field(left, "right"))))
+    steps = [("%", f"2*{distance}"), ("%", f"{distance}*2"), ("&", f"2*{distance}-1"), ("&", f"{distance}*2-1")]
+    return field(left, "left") if by in steps else None
 
 
 def _own_value(tree: KernelTree, loop: Node, thread: str, steps: list[_Step]) -> tuple[int, str | None]:

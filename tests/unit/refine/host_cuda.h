@@ -44,6 +44,11 @@ template <typename T> T __shfl_xor_sync(unsigned, T value, int lanes) {
     return other;
 }
 
+namespace cooperative_groups {
+template <typename T> struct plus { T operator()(T a, T b) const { return a + b; } };
+template <typename T> struct greater { T operator()(T a, T b) const { return a > b ? a : b; } };
+}
+
 inline float atomicAdd(float* to, float value) { return std::atomic_ref(*to).fetch_add(value); }
 
 template <typename Kernel> void host_launch(dim3 grid, dim3 block, Kernel kernel) {

@@ -39,7 +39,7 @@ def rewritten(rewrite: Rewrite, text: str, workload: str | None = None, gpu: str
 def ptx(text: str) -> str:
     """PTX of a CUDA text for sm_90; a compile error fails the test with the compiler's words."""
     _, program = nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, [], [])
-    options = [b"-arch=sm_90", f"-I{_INCLUDE}".encode(), b"-std=c++17"]
+    options = [b"-arch=sm_90", f"-I{_INCLUDE}".encode(), f"-I{_INCLUDE}/cccl".encode(), b"-std=c++17"]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
     log = bytearray(size)

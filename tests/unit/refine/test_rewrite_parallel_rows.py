@@ -338,3 +338,48 @@ def test_rows_that_neighbouring_threads_read_together_are_left_alone() -> None:
 )
 def test_a_launch_that_is_not_understood_keeps_the_kernel(launch: str) -> None:
     assert rewritten(rewrite, SOFTMAX.text, f"def launch(module, x, y, n, c):\n    {launch}\n") == []
+
+
+SPARSE = """
+__global__ void spmv(const int* starts, const int* columns, const float* values, const float* x, float* y, int rows) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row < rows) {
+        float sum = 0.0f;
+        for (int j = starts[row]; j < starts[row + 1]; j++) {
+            sum += values[j] * x[columns[j]];
+        }
+        y[row] = sum;
+    }
+}
+"""
+GATHER = """
+__global__ void gather(const int* ids, const float* table, float* out, int n, int width) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        for (int k = 0; k < width; k++) __stcs(out + i * width + k, table[ids[i] * width + k]);
+}
+"""
+
+
+def test_rows_that_begin_where_an_array_says_are_shared_out(tmp_path: Path) -> None:
+    launch = "def launch(module, s, c, v, x, y, n):\n    module.spmv[-(-n // 64), 64](s, c, v, x, y, n)\n"
+    warp, *_ = rewritten(rewrite, SPARSE, launch)
+    ptx(warp.kernel.text)
+    assert "for (int j = starts[row] + lane; j < starts[row + 1]; j += 32)" in warp.kernel.text
+    draw = np.random.default_rng(6)
+    dense = draw.standard_normal((ROWS, COLUMNS)).astype(np.float32) * (draw.random((ROWS, COLUMNS)) < 0.5)
+    dense[1] = 0
+    rows, columns = np.nonzero(dense)
+    starts = np.searchsorted(rows, np.arange(ROWS + 1)).astype(np.int32)
+    x, y = draw.standard_normal(COLUMNS).astype(np.float32), np.full(ROWS, 7, np.float32)
+    values = dense[rows, columns].astype(np.float32)
+    host_runner(tmp_path, warp.kernel.text)(ROWS // 2 + 1, 64, starts, columns.astype(np.int32), values, x, y, ROWS)
+    np.testing.assert_allclose(y, dense @ x, rtol=1e-4, atol=1e-5)
+
+
+def test_a_loop_without_braces_round_it_is_shared_out() -> None:
+    launch = "def launch(module, i, t, o):\n    module.gather[-(-len(i) // 64), 64](i, t, o, len(i), t.shape[1])\n"
+    warp, *_ = rewritten(rewrite, GATHER, launch)
+    ptx(warp.kernel.text)
+    assert "if (i < n)\n        for (int k = lane; k < width; k += 32) __stcs(" in warp.kernel.text
+    assert rewritten(rewrite, GATHER.replace("ids[i] * width + k]", "ids[i] * width + k] + out[i]"), launch) == []

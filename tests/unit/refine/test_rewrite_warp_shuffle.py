@@ -92,3 +92,52 @@ def test_the_barrier_may_come_first() -> None:
 
 def test_a_loop_without_its_barrier_is_left_alone() -> None:
     assert rewritten(rewrite, TREE.format(**(GOOD | {"barrier": "a[t] *= 1.0f;"}))) == []
+
+
+GROWING = """
+__global__ void f(const float* x, float* y, int n) {{
+    extern __shared__ float a[];
+    int t = threadIdx.x;
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    a[t] = i < n ? x[i] : 0.0f;
+    __syncthreads();
+    for (unsigned int s = {start}; s < blockDim.x; {update}) {{
+        if ({guard}) {{
+            a[t] += a[t + s];
+        }}
+        __syncthreads();
+    }}
+    if (t == 0) y[blockIdx.x] = a[0];
+}}
+""".replace("extern __shared__ float a[]", "__shared__ float a[1024]")
+
+
+@pytest.mark.parametrize(
+    "form", [("s *= 2", "t % (2 * s) == 0"), ("s <<= 1", "(t & (2 * s - 1)) == 0"), ("s += s", "t % (s * 2) == 0")]
+)
+def test_a_tree_that_begins_with_neighbours_becomes_shuffles_too(form: tuple[str, str]) -> None:
+    (candidate,) = rewritten(rewrite, GROWING.format(start="1", update=form[0], guard=form[1]))
+    assert "t % (" not in candidate.kernel.text
+    assert "float a_value = i < n ? x[i] : 0.0f;" in candidate.kernel.text
+
+
+def test_a_tree_that_begins_with_neighbours_has_the_same_sums(tmp_path: Path) -> None:
+    (candidate,) = rewritten(rewrite, GROWING.format(start="1", update="s *= 2", guard="t % (2 * s) == 0"))
+    ptx(candidate.kernel.text)
+    x, y = np.random.default_rng(5).standard_normal(150).astype(np.float32), np.zeros(2, np.float32)
+    host_runner(tmp_path, candidate.kernel.text)(2, 128, x, y, 150)
+    np.testing.assert_allclose(y, [x[:128].sum(), x[128:].sum()], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        ("2", "s *= 2", "t % (2 * s) == 0"),
+        ("1", "s *= 4", "t % (2 * s) == 0"),
+        ("1", "s *= 2", "t % s == 0"),
+        ("1", "s *= 2", "t % (2 * s) == 1"),
+        ("1", "s *= 2", "i % (2 * s) == 0"),
+    ],
+)
+def test_another_tree_that_begins_with_neighbours_is_left_alone(form: tuple[str, str, str]) -> None:
+    assert rewritten(rewrite, GROWING.format(start=form[0], update=form[1], guard=form[2])) == []

@@ -1,0 +1,139 @@
+"""Kernels whose threads add to few elements: one of the whole grid, and those that the data name."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rewrite_support import Rewrite, host_runner, ptx, rewritten
+
+from kernel_lsp.refine.rewrites import block_atomics, shared_bins
+from kernel_lsp.source.candidate import Candidate
+
+SUM = """
+__global__ void total(const float* in, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) atomicAdd(out, in[i]);
+}
+"""
+# The thread's own sum comes first; the loop over the grid has a name for its step.
+DOT = """
+__global__ void dot(const float* a, const float* b, float* out, int n) {
+    float own = 0.f;
+    int stride = gridDim.x * blockDim.x;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) own += a[i] * b[i];
+    atomicAdd(&out[0], own);
+}
+"""
+# Threads leave early, and one of two branches adds.
+COUNT = """
+__global__ void count(const float* x, float* counts, int n, float least) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const int part = blockIdx.x % 2;
+    if (i >= n) return;
+    if (x[i] > least) {
+        atomicAdd(counts + part, 1.0f);
+    }
+}
+"""
+HISTOGRAM = """
+__global__ void histogram(const int* data, float* bins, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) atomicAdd(&bins[data[i]], 1);
+}
+"""
+LAUNCHES = {
+    SUM: "module.total[(n + 255) // 256, 256](x, out, n)",
+    DOT: "module.dot[64, 128](x, y, out, n)",
+    COUNT: "module.count[-(-n // 128), (128,)](x, out, n, 0.5)",
+    HISTOGRAM: "module.histogram[-(-n // 256), 256](x, out, n)",
+}
+N = 1000
+
+
+def candidates(rewrite: Rewrite, text: str, like: str = "") -> list[Candidate]:
+    return rewritten(rewrite, text, f"def launch(module, x, y, out, n):\n    {LAUNCHES[like or text]}\n")
+
+
+def test_one_thread_adds_for_its_block(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    a, b = draw.standard_normal((2, N)).astype(np.float32)
+    for one in candidates(block_atomics.rewrite, SUM)[:2]:
+        ptx(one.kernel.text)
+        out = np.zeros(1, np.float32)
+        host_runner(tmp_path, one.kernel.text)(3, 64, a, out, N)
+        np.testing.assert_allclose(out[0], a.sum(), rtol=1e-4, atol=1e-4)
+    *_, alone = candidates(block_atomics.rewrite, DOT)
+    ptx(alone.kernel.text)
+    out = np.zeros(1, np.float32)
+    host_runner(tmp_path, alone.kernel.text)(3, 64, a, b, out, N)
+    np.testing.assert_allclose(out[0], a @ b, rtol=1e-4, atol=1e-4)
+    assert "block_reduce(own, " in alone.kernel.text
+
+
+def test_threads_that_left_early_come_to_the_end(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).standard_normal(N).astype(np.float32)
+    *_, alone = candidates(block_atomics.rewrite, COUNT)
+    assert "    if (i < n) {\n        if (x[i] > least) {\n            own_sum += 1.0f;" in alone.kernel.text
+    ptx(alone.kernel.text)
+    counts = np.zeros(2, np.float32)
+    host_runner(tmp_path, alone.kernel.text)(-(-N // 64), 64, x, counts, N, 0.5)
+    block = np.arange(N) // 64 % 2
+    np.testing.assert_array_equal(counts, [((x > 0.5) & (block == part)).sum() for part in (0, 1)])
+
+
+def test_a_few_blocks_for_each_multiprocessor_add_where_the_grid_may_be_smaller() -> None:
+    first, second, *_ = candidates(block_atomics.rewrite, SUM)
+    loop = "grid-stride loop, 4 blocks for each multiprocessor, one atomic a block"
+    assert (first.label, second.label) == (f"{loop}, 128-bit loads and stores", loop)
+    assert second.launch
+    assert "total[min((n + 255) // 256, 4 * 132), 256]" in second.launch.text
+
+
+def test_bins_are_counted_in_shared_memory_and_beyond_it(tmp_path: Path) -> None:
+    data = np.random.default_rng(2).integers(0, 300, N).astype(np.int32)
+    found = candidates(shared_bins.rewrite, HISTOGRAM)
+    (one,) = [c for c in found if c.label.endswith("4 blocks for each multiprocessor, 256 sums in shared memory")]
+    ptx(one.kernel.text)
+    bins = np.zeros(300, np.float32)
+    host_runner(tmp_path, one.kernel.text)(2, 64, data, bins, N)
+    np.testing.assert_array_equal(bins, np.bincount(data, minlength=300))
+
+
+def test_the_text_stays_short() -> None:
+    *_, alone = candidates(block_atomics.rewrite, SUM)
+    assert len(alone.kernel.text.splitlines()) <= len(SUM.splitlines()) + 17
+    first, *_ = candidates(shared_bins.rewrite, HISTOGRAM)
+    assert len(first.kernel.text.splitlines()) <= len(HISTOGRAM.splitlines()) + 12
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "text", "old", "new"),
+    [
+        (block_atomics.rewrite, SUM, "atomicAdd(out,", "float old = atomicAdd(out,"),
+        (block_atomics.rewrite, SUM, "atomicAdd(out,", "atomicAdd(out + i,"),
+        (block_atomics.rewrite, SUM, "atomicAdd(out,", "atomicAdd(&out[threadIdx.x % 4],"),
+        (block_atomics.rewrite, SUM, "if (i < n)", "if (i < n && out[0] < 5.0f)"),
+        (
+            block_atomics.rewrite,
+            SUM,
+            "if (i < n)",
+            "if (in[i] < 0.0f) { return; }\n    if (i > n) return;\n    if (i < n)",
+        ),
+        (block_atomics.rewrite, DOT, "atomicAdd(", "__syncthreads(); atomicAdd("),
+        (block_atomics.rewrite, COUNT, "const int part =", "int part ="),
+        (shared_bins.rewrite, HISTOGRAM, "bins[data[i]]", "bins[i]"),
+        (shared_bins.rewrite, HISTOGRAM, "if (i < n)", "if (i < n && bins[i] < 9)"),
+        (shared_bins.rewrite, HISTOGRAM, "if (i < n)", "__syncthreads(); if (i < n)"),
+    ],
+)
+def test_near_misses_are_left_alone(rewrite: Rewrite, text: str, old: str, new: str) -> None:
+    assert old in text
+    changed = text.replace(old, new)
+    changed = (
+        changed.replace("int part = blockIdx.x % 2;", "int part = 0; part += i % 2;") if "part" in old else changed
+    )
+    assert candidates(rewrite, changed, text) == []
+
+
+def test_blocks_that_are_no_whole_warps_keep_their_atomics() -> None:
+    assert rewritten(block_atomics.rewrite, SUM, "def launch(m, x, y, n):\n    m.total[n // 100, 100](x, y, n)\n") == []

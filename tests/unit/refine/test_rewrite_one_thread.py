@@ -1,0 +1,65 @@
+"""Kernels that one thread runs alone."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rewrite_support import host_runner, ptx, rewritten
+
+from kernel_lsp.refine.rewrites.one_thread import rewrite
+
+TOTAL = """
+__global__ void normalise(const float* in, float* out, float* scale, int n) {
+    float squares = 0.0f;
+    float largest = in[0];
+    for (int i = 0; i < n; ++i) {
+        squares += in[i] * in[i];
+        if (in[i] > largest) largest = in[i];
+    }
+    scale[0] = largest;
+    for (int i = 0; i < n; ++i) out[i] = in[i] * rsqrtf(squares);
+}
+"""
+LAUNCH = "def launch(module, x, y, s, n):\n    module.normalise[1, 1](x, y, s, n)\n"
+
+
+def test_a_block_does_the_same_as_one_thread(tmp_path: Path) -> None:
+    *_, one = rewritten(rewrite, TOTAL, LAUNCH)
+    assert one.label == "1024 threads in place of one"
+    assert one.launch
+    assert "normalise[1, 1024]" in one.launch.text
+    ptx(one.kernel.text)
+    x = np.random.default_rng(7).standard_normal(300).astype(np.float32)
+    y, scale = np.zeros_like(x), np.zeros(1, np.float32)
+    host_runner(tmp_path, one.kernel.text)(1, 96, x, y, scale, len(x))
+    np.testing.assert_allclose(y, x / np.sqrt((x * x).sum()), rtol=1e-5)
+    assert scale[0] == x.max()
+
+
+def test_wide_loads_come_first() -> None:
+    first, *_ = rewritten(rewrite, TOTAL, LAUNCH)
+    assert first.label == "1024 threads in place of one, 128-bit loads and stores"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("float squares = 0.0f;", "float squares = threadIdx.x;"),
+        ("float squares = 0.0f;", "float squares = 0.0f; __syncthreads();"),
+        ("float squares = 0.0f;", "__shared__ float squares;"),
+    ],
+)
+def test_kernels_of_several_threads_are_left_alone(old: str, new: str) -> None:
+    assert old in TOTAL
+    assert rewritten(rewrite, TOTAL.replace(old, new), LAUNCH) == []
+
+
+def test_a_running_sum_is_left_to_one_thread() -> None:
+    text = "__global__ void normalise(const float* in, float* out, float* scale, int n) {\n    float sum = 0.0f;\n"
+    text += "    for (int i = 0; i < n; ++i) { sum += in[i]; out[i] = sum; }\n}\n"
+    assert rewritten(rewrite, text, LAUNCH) == []
+
+
+@pytest.mark.parametrize("launch", ["[1, 32]", "[n, 1]", "[(1, 2), 1]"])
+def test_launches_of_several_threads_are_left_alone(launch: str) -> None:
+    assert rewritten(rewrite, TOTAL, LAUNCH.replace("[1, 1]", launch)) == []
