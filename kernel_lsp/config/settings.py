@@ -130,6 +130,8 @@ class ModelSettings(_Section):
     """OpenAI-compatible server to use instead of one started here: a URL, or unix:/path/of/a/socket."""
     name: str | None = None
     """Name by which the server knows the model or adapter; by default the model that is served here."""
+    adapter: str | None = None
+    """Adapter, trained here, that answers instead of the model itself (`kernel-lsp model adapters`)."""
     key_variable: str | None = None
     """Environment variable that holds the key of `model.endpoint`."""
     python: Folder | None = None
@@ -161,6 +163,8 @@ class LearnSettings(_Section):
     """Tokens of the longest conversation to train on; it decides how much memory that takes."""
     checkpoint: int = Field(default=10, ge=1)
     """Steps between two checkpoints of a training; a training that is killed goes on from the last."""
+    turns: int = Field(default=4, ge=1)
+    """Answers in a trajectory when an adapter is compared with its base."""
 
 
 class BuildSettings(_Section):
