@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_lsp.learn.comparison import Comparison, read_comparison
+from kernel_lsp.learn.comparison import AdapterComparison, read_comparison
 from kernel_lsp.model.adapters import Adapter, AdapterCard, delete_adapter, find_adapter, list_adapters
 from kernel_lsp.model.client import ModelClient
 from kernel_lsp.model.endpoint import endpoint_of
@@ -25,7 +25,7 @@ class KnownAdapter:
     card: AdapterCard
     folder: Path
     loaded: tuple[str, ...]
-    comparison: Comparison | None
+    comparison: AdapterComparison | None
 
 
 async def known_adapters(data: Path) -> list[KnownAdapter]:

@@ -62,7 +62,7 @@ class Measure(Record):
     interval: tuple[float, float] | None
 
 
-class Comparison(Record):
+class AdapterComparison(Record):
     """The outcome of comparing an adapter with its base.
 
     Attributes:
@@ -103,7 +103,7 @@ class Comparison(Record):
 
 def compare(
     kernels: Sequence[KernelResults], *, adapter: str, content: str, gpu: str | None, tokens: int
-) -> Comparison:
+) -> AdapterComparison:
     """Return the comparison of an adapter with its base.
 
     Args:
@@ -120,7 +120,7 @@ def compare(
             measures.append(_measure(name, kernels, lambda one, p=p: float(one.speedup > p)))
         measures.append(_measure("speedup", kernels, lambda one: math.log(one.speedup), geometric=True))
     samples = len(kernels[0].base)
-    return Comparison(
+    return AdapterComparison(
         adapter=adapter,
         content=content,
         gpu=gpu,
@@ -131,17 +131,17 @@ def compare(
     )
 
 
-def write_comparison(folder: Path, comparison: Comparison) -> None:
+def write_comparison(folder: Path, comparison: AdapterComparison) -> None:
     """Keep a comparison beside its adapter."""
     draft = folder / f"{_FILE}.draft"
     draft.write_text(comparison.model_dump_json(indent=1), encoding="utf-8")
     draft.replace(folder / _FILE)
 
 
-def read_comparison(folder: Path, content: str) -> Comparison | None:
+def read_comparison(folder: Path, content: str) -> AdapterComparison | None:
     """Return the comparison of an adapter's present content; None if there is none."""
     try:
-        found = Comparison.model_validate_json((folder / _FILE).read_text(encoding="utf-8"))
+        found = AdapterComparison.model_validate_json((folder / _FILE).read_text(encoding="utf-8"))
     except (OSError, ValidationError):
         return None
     return found if found.content == content else None

@@ -33,7 +33,7 @@ _UNCHANGED = "The answer is the kernel as it stands. Change something."
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedAnswer:
     """An answer with what the judge said.
 
     Attributes:
@@ -47,7 +47,7 @@ class Judged:
     verdict: Verdict | None = None
 
 
-Memory = dict[str, Awaitable[Judged]]
+Memory = dict[str, Awaitable[JudgedAnswer]]
 """What was judged of a kernel, by the digest of the text without comments and layout."""
 
 
@@ -65,20 +65,20 @@ class KernelEnvironment:
         nothing = {"on_progress": lambda _: None, "on_tried": lambda _: None, "on_exchange": lambda _: None}
         self._bench = Workbench(session, float("inf"), seed=0, **nothing)
 
-    async def receive(self, answer: ModelAnswer) -> Judged:
+    async def receive(self, answer: ModelAnswer) -> JudgedAnswer:
         """Return the judgement of an answer: in full, and once for each text however often and when it is given.
 
         A text that is timed anew each time would be paid for its luck.
         """
         if not answer.complete:
-            return Judged(None, _CUT_OFF)
+            return JudgedAnswer(None, _CUT_OFF)
         try:
             candidate = self.task.candidate(answer)
         except RejectedAnswer as rejection:
-            return Judged(None, str(rejection))
+            return JudgedAnswer(None, str(rejection))
         text = normalised(candidate)
         if text == normalised(self.session.target.baseline):
-            return Judged(None, _UNCHANGED)
+            return JudgedAnswer(None, _UNCHANGED)
         key = hashlib.sha256(text.encode()).hexdigest()
         if key not in self._memory:
             self._memory[key] = asyncio.ensure_future(self._judge(candidate))
@@ -88,14 +88,14 @@ class KernelEnvironment:
             self._memory.pop(key, None)  # nobody's fault: another trajectory may try again
         return judged
 
-    async def _judge(self, candidate: Candidate) -> Judged:
+    async def _judge(self, candidate: Candidate) -> JudgedAnswer:
         try:
             feedback, verdict = await self._bench.judge_in_full(candidate)
         except UnjudgedError:
-            return Judged(candidate, None)
+            return JudgedAnswer(candidate, None)
         if verdict is not None:
             self._store.save_verdict(verdict.model_dump(mode="json"))
-        return Judged(candidate, feedback, verdict)
+        return JudgedAnswer(candidate, feedback, verdict)
 
 
 @asynccontextmanager

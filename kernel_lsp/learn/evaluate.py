@@ -9,7 +9,7 @@ from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.session import Pools
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Outcome
-from kernel_lsp.learn.comparison import Comparison, KernelResults, TrajectoryResult, compare, write_comparison
+from kernel_lsp.learn.comparison import AdapterComparison, KernelResults, TrajectoryResult, compare, write_comparison
 from kernel_lsp.learn.environment import KernelEnvironment, Memory, open_environment, target_of
 from kernel_lsp.learn.rollout import Policy, Trajectory, rollout
 from kernel_lsp.model.adapters import Adapter, find_adapter
@@ -34,7 +34,7 @@ class Trials:
 
 async def evaluate(
     name: str, kernels: Sequence[str], trials: Trials, settings: Settings, store: Store, show: Callable[[str], None]
-) -> Comparison:
+) -> AdapterComparison:
     """Return the comparison of an adapter with its base, and keep it beside the adapter.
 
     Both sides draw from the same seeds, with the same limits, and are judged in one session of each kernel.

@@ -1,10 +1,11 @@
 """Run what trains in a process of its own, hear its events, and say what is missing for it: packages or memory."""
 
 import asyncio
+import json
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from kernel_lsp.device.nvml import Gpu, free_bytes
 from kernel_lsp.errors import CannotJudgeError, ConfigurationError, RunnerError
 from kernel_lsp.learn.base_model import BaseModel
 from kernel_lsp.learn.memory import GIB, Training, need, what_fits
-from kernel_lsp.learn.training import EVENTS, TrainingEvent
+from kernel_lsp.learn.training import EVENTS, GrpoJob, SftJob, TrainingEvent
 from kernel_lsp.model.errors import DoesNotFitError
 
 OnEvent = Callable[[TrainingEvent], None]
@@ -54,6 +55,26 @@ def base_folder(weights: Path | None, settings: Settings) -> Path:
         cure = "Name their folder with `--weights`, or with the setting `model.weights`."
         raise ConfigurationError("No base model is named", cure=cure)
     return folder.expanduser().absolute()
+
+
+def require_same(folder: Path, job: SftJob | GrpoJob, *, moved: Collection[str]) -> None:
+    """Check that an adapter's folder holds nothing, or this job.
+
+    Raises:
+        ConfigurationError: it holds another one. Fields in `moved` may differ.
+    """
+    try:
+        known = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError):
+        known = {}
+    wanted = json.loads(job.model_dump_json())
+    changed = [name for name in wanted if name not in moved and wanted[name] != known.get(name)]
+    if changed:
+        said = ", ".join(f"{name} was {known.get(name)}" for name in changed)
+        cure = "Train under another name with --adapter, or begin anew with --anew."
+        raise ConfigurationError(f"`{job.adapter}` was trained otherwise: {said}", folder / "job.json", cure=cure)
 
 
 def free_on(gpu: Gpu | None) -> int:

@@ -99,6 +99,7 @@ async def rollout(
     turns: int,
     seed: int,
     tokens: int | None = None,
+    longest: int | None = None,
 ) -> list[Trajectory]:
     """Return trajectories on one kernel, drawn side by side while answers of others are judged.
 
@@ -112,15 +113,18 @@ async def rollout(
         trajectories: how many.
         turns: of each, at most.
         seed: of all that is drawn; equal seeds on equal servers draw equal answers.
-        tokens: that each trajectory may answer with; None sets no limit but the profile's, for each answer.
+        tokens: that each trajectory may answer with; None for as many as its answers take.
+        longest: tokens of an answer; None for the profile's limit.
 
     Raises:
         ModelError: the server failed.
         RunnerError: workers of the judge failed.
     """
+    most = longest or policy.profile.drawing.max_tokens
+    limits = (most, tokens if tokens is not None else most * turns)
     running = [
         asyncio.ensure_future(
-            _trajectory(environment, policy, f"{name}-{number:02}", number, turns, seed + number * _SEEDS, tokens)
+            _trajectory(environment, policy, f"{name}-{number:02}", number, turns, seed + number * _SEEDS, limits)
         )
         for number in range(trajectories)
     ]
@@ -133,20 +137,26 @@ async def rollout(
 
 
 async def _trajectory(
-    environment: KernelEnvironment, policy: Policy, name: str, number: int, turns: int, seed: int, tokens: int | None
+    environment: KernelEnvironment,
+    policy: Policy,
+    name: str,
+    number: int,
+    turns: int,
+    seed: int,
+    limits: tuple[int, int],
 ) -> Trajectory:
     attempts: list[PastTurn] = []
     found: list[SampledTurn] = []
-    left = tokens
+    longest, left = limits
     talk = environment.profile.talk
-    while len(found) < turns and (left is None or left > 0):
+    while len(found) < turns and left > 0:
         said = await messages(environment.task, talk, environment.briefing, attempts, policy.count)
         draw = seed + len(found) + 1
         try:
-            drawn = await policy.answer(said, draw, policy.profile.drawing.max_tokens if left is None else left)
+            drawn = await policy.answer(said, draw, min(longest, left))
         except PromptTooLongError:
             break
-        left = None if left is None else left - len(drawn.tokens)
+        left -= len(drawn.tokens)
         answer = read_answer(drawn.text, drawn.reasoning, complete=drawn.complete)
         prompt = json.dumps(said, ensure_ascii=False)
         turn = ModelTurn(number, len(found) + 1, prompt, answer, policy.drawn(draw))

@@ -23,6 +23,7 @@ from kernel_lsp.learn.process import (
     require_name,
     require_packages,
     require_room,
+    require_same,
     run_trainer,
     trainer_python,
 )
@@ -94,7 +95,7 @@ def plan_sft(dataset: Path, adapter: str, settings: Settings, weights: Path | No
         gpu=gpu.uuid if gpu else None,
     )
     folder = adapter_folder(settings.paths.data, adapter)
-    _require_same(folder, job)
+    require_same(folder, job, moved=("train", "held_out", "weights", "checkpoint"))
     place = gpu.name if gpu else "the processor"
     planned = PlannedTraining(job, folder, place, free_on(gpu), need(base, _training(job)).total)
     if not planned.is_done:
@@ -153,23 +154,6 @@ def _digest(dataset: Path) -> str:
     for name in (TRAIN, HELD_OUT):
         digest.update(hashlib.sha256(_file(dataset, name).read_bytes()).digest())
     return digest.hexdigest()
-
-
-def _require_same(folder: Path, job: SftJob) -> None:
-    """Check that the folder holds nothing, or this job: wherever the dataset and the weights lie now."""
-    try:
-        known = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError):
-        known = {}
-    wanted = json.loads(job.model_dump_json())
-    moved = {"train", "held_out", "weights", "checkpoint"}
-    changed = [name for name in wanted if name not in moved and wanted[name] != known.get(name)]
-    if changed:
-        said = ", ".join(f"{name} was {known.get(name)}" for name in changed)
-        cure = "Train under another name with --adapter, or begin anew with --anew."
-        raise ConfigurationError(f"`{job.adapter}` was trained otherwise: {said}", folder / "job.json", cure=cure)
 
 
 def _training(job: SftJob) -> Training:

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernel_lsp.learn.adapters import KnownAdapter
-from kernel_lsp.learn.comparison import LEAST_KERNELS, Comparison, Measure
+from kernel_lsp.learn.comparison import LEAST_KERNELS, AdapterComparison, Measure
 
 _TITLES = {"right": "share right", "faster": "share faster", "speedup": "geometric mean of the best speedup"}
 
@@ -27,7 +27,7 @@ def adapters_view(adapters: Sequence[KnownAdapter]) -> RenderableType:
     return table
 
 
-def comparison_view(comparison: Comparison) -> RenderableType:
+def comparison_view(comparison: AdapterComparison) -> RenderableType:
     """Return the figures of both sides, each with its paired difference, and what follows from them."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("", "base", comparison.adapter, "difference", "95 % interval"):
@@ -43,7 +43,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     return Group(Text(head), table, Text(f"{comparison.adapter}: {conclusion(comparison)}", tone))
 
 
-def conclusion(comparison: Comparison) -> str:
+def conclusion(comparison: AdapterComparison) -> str:
     """Return in words if an adapter is better than its base."""
     if not comparison.enough:
         return f"too few kernels to tell; {LEAST_KERNELS} at least"

@@ -74,7 +74,7 @@ def server(settings, folder):
     kept = launch.start(planned, attached=True)
     heard = []
     try:
-        yield launch.wait_until_ready(kept, heard.append, seconds=240)
+        yield launch.wait_until_ready(kept, heard.append, seconds=600)
         assert [h.share for h in heard] == sorted(h.share for h in heard)
         assert heard[-1].share > 0.5
     finally:
