@@ -57,7 +57,7 @@ class PlannedPolicy:
     def training(self) -> Training:
         """Return what decides how much memory it takes: the longest conversation that the context allows."""
         longest = self.endpoint.context or self.base.positions or 0
-        return Training(self.job.rank, longest, gpu=self.gpu is not None)
+        return Training(self.job.rank, longest, gpu=self.gpu is not None, answer=self.job.longest)
 
     @property
     def needed(self) -> float:
