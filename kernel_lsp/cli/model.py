@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
+from kernel_lsp.cli.adapters import app as adapters_app
 from kernel_lsp.cli.console import out
 from kernel_lsp.cli.options import Json
 from kernel_lsp.cli.train import app as train_app
@@ -121,7 +122,40 @@ def collect(
         out.print(collected_view(found))
 
 
+@app.command("eval")
+def evaluate(
+    name: Annotated[str, typer.Argument(help="The adapter.")],
+    kernels: Annotated[list[str], typer.Argument(metavar="FILE[::KERNEL]...", help="Kernels it was not trained on.")],
+    samples: Annotated[int, typer.Option(min=1, help="Trajectories on each kernel, on each side.")] = 8,
+    turns: Annotated[int | None, typer.Option(min=1, help="Answers in a trajectory; by default learn.turns.")] = None,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens that a trajectory may spend, on either side.")] = 32768,
+    json: Json = False,
+) -> None:
+    """Compare an adapter with its base on kernels that it was not trained on, by what the judge says.
+
+    Better is only what is so beyond doubt: the interval of the paired difference over kernels lies above zero.
+    """
+    import asyncio
+
+    from kernel_lsp.cli.console import err, opened_store, say_notices, settings_for
+    from kernel_lsp.learn.evaluate import Trials
+    from kernel_lsp.learn.evaluate import evaluate as compared
+    from kernel_lsp.report.adapters import comparison_view
+    from kernel_lsp.report.machine import records_json
+
+    settings = settings_for()
+    trials = Trials(samples, turns or settings.learn.turns, tokens)
+    with opened_store(settings) as store, err.status("") as status:
+        found = asyncio.run(compared(name, kernels, trials, settings, store, status.update))
+        say_notices(store)
+    if json:
+        typer.echo(records_json(found))
+    else:
+        out.print(comparison_view(found))
+
+
 app.add_typer(train_app, name="train")
+app.add_typer(adapters_app, name="adapters")
 
 
 def _say_it_is_missing() -> None:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from kernel_lsp.cli.console import err, out, settings_for
+from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings_for
+from kernel_lsp.store.store import Store
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -41,4 +42,43 @@ def sft(
     planned = plan_sft(dataset, adapter, settings, weights)
     err.print(planned_view(planned))
     trained = asyncio.run(run_sft(planned, settings, lambda event: err.print(event_text(event), markup=False)))
+    out.print(f"{adapter} is in {trained}", markup=False)
+
+
+@app.command()
+def grpo(
+    kernels: Annotated[list[str], typer.Argument(metavar="FILE[::KERNEL]...", help="Kernels to learn on.")],
+    adapter: Annotated[str, typer.Option(help="A name for the adapter.")] = "grpo",
+    steps: Annotated[int, typer.Option(min=1, help="Steps in all; a run that is taken up may be given more.")] = 40,
+    start: Annotated[str | None, typer.Option(metavar="NAME", help="Begin from this adapter.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Weights of the base model, by default model.weights.")
+    ] = None,
+    anew: Annotated[bool, typer.Option("--anew", help="Forget what was trained under this name.")] = False,
+) -> None:
+    """Train a LoRA adapter by reinforcement learning: answers are drawn from it, and the judge says what they earn.
+
+    The model must be served here, with `--adapters`. Run it again to go on with one that was interrupted or killed.
+    """
+    from kernel_lsp.learn.grpo import run_grpo
+    from kernel_lsp.learn.grpo_plan import begin, plan_grpo, require_strong
+    from kernel_lsp.learn.sft import forget
+    from kernel_lsp.report.learning import event_text, policy_view
+
+    settings = settings_for()
+    if anew:
+        forget(adapter, settings)
+    planned = plan_grpo(kernels, adapter, settings, steps, start, weights)
+    err.print(policy_view(planned))
+
+    async def run(store: Store) -> Path:
+        await require_strong(planned, settings, store, status.update)
+        begin(planned)
+        return await run_grpo(
+            planned, settings, store, lambda event: err.print(event_text(event), markup=False), status.update
+        )
+
+    with opened_store(settings) as store, err.status("") as status:
+        trained = asyncio.run(run(store))
+        say_notices(store)
     out.print(f"{adapter} is in {trained}", markup=False)

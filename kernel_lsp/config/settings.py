@@ -130,6 +130,8 @@ class ModelSettings(_Section):
     """OpenAI-compatible server to use instead of one started here: a URL, or unix:/path/of/a/socket."""
     name: str | None = None
     """Name by which the server knows the model or adapter; by default the model that is served here."""
+    adapter: str | None = None
+    """Adapter, trained here, that answers instead of the model itself (`kernel-lsp model adapters`)."""
     key_variable: str | None = None
     """Environment variable that holds the key of `model.endpoint`."""
     python: Folder | None = None
@@ -161,6 +163,22 @@ class LearnSettings(_Section):
     """Tokens of the longest conversation to train on; it decides how much memory that takes."""
     checkpoint: int = Field(default=10, ge=1)
     """Steps between two checkpoints of a training; a training that is killed goes on from the last."""
+    turns: int = Field(default=4, ge=1)
+    """Answers in a trajectory of reinforcement learning, and of a comparison."""
+    trajectories: int = Field(default=16, ge=2)
+    """Trajectories on one kernel that are compared with each other."""
+    kernels: int = Field(default=8, ge=1)
+    """Kernels in one step of reinforcement learning."""
+    gamma: float = Field(default=0.4, ge=0, le=1)
+    """Discount of later turns in the return of a turn."""
+    policy_rate: float = Field(default=2e-5, gt=0)
+    """Learning rate of reinforcement learning."""
+    temperature: float = Field(default=0.9, gt=0)
+    """Temperature at which reinforcement learning draws answers."""
+    strength: float = Field(default=0.9, ge=0, le=1)
+    """Least share of planted bugs that a workload must catch before answers are paid by it (`check --strength`)."""
+    gpu: Annotated[str | None, BeforeValidator(_named)] = None
+    """GPU that trains: its index, UUID or name; by default the one that judges (`gpu`)."""
 
 
 class BuildSettings(_Section):

@@ -1,6 +1,5 @@
 """Read the size of a base model from its folder, without loading it: `config.json` and the heads of its weights."""
 
-import hashlib
 import json
 import math
 import struct
@@ -8,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernel_lsp.model.adapters import base_identity
 from kernel_lsp.model.errors import NoWeightsError
-
-_IDENTITY = ("config.json", "tokenizer.json", "tokenizer_config.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ def read_base_model(folder: Path) -> BaseModel:
             head=int(config.get("head_dim") or hidden // heads),
             vocabulary=int(config["vocab_size"]),
             positions=config.get("max_position_embeddings"),
-            identity=_identity(folder),
+            identity=base_identity(folder),
         )
     except KeyError as error:
         message = f"The model's `config.json` has no {error}: it is of a kind that cannot be trained here"
@@ -99,11 +97,3 @@ def _elements(file: Path) -> int:
         return sum(math.prod(one["shape"]) for name, one in head.items() if name != "__metadata__")
     except (OSError, struct.error, ValueError, KeyError, MemoryError, OverflowError):
         raise NoWeightsError("The weights are damaged", file, cure="Download them again.") from None
-
-
-def _identity(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for name in _IDENTITY:
-        path = folder / name
-        digest.update(f"{name}\0".encode() + (path.read_bytes() if path.is_file() else b"") + b"\0")
-    return digest.hexdigest()[:16]

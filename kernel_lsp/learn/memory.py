@@ -22,11 +22,19 @@ _RANKS = (128, 64, 32, 16, 8)
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A way of training; `gpu` is False for the processor, which holds weights in 32 bits."""
+    """A way of training.
+
+    Attributes:
+        rank: of the adapter.
+        length: tokens of the longest conversation.
+        gpu: False for the processor, which holds weights in 32 bits.
+        answer: tokens of the longest answer, where logits are computed of answers alone; None where of all tokens.
+    """
 
     rank: int
     length: int
     gpu: bool
+    answer: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +83,7 @@ def need(model: BaseModel, training: Training) -> MemoryNeed:
         weights=model.parameters * width,
         adapter=adapter_parameters(model, training.rank) * _ADAPTER_BYTES,
         activations=training.length * (inputs + layer),
-        logits=training.length * model.vocabulary * (width + 8),
+        logits=min(training.answer or training.length, training.length) * model.vocabulary * (width + 8),
         overhead=_OVERHEAD[training.gpu],
     )
 

@@ -45,6 +45,111 @@ class SftJob(Record):
     gpu: str | None
 
 
+class GrpoJob(Record):
+    """Reinforcement learning of an adapter.
+
+    Attributes:
+        adapter: name of the adapter.
+        kernels: digests of the kernels (`kernel_key`), in the order in which they were named.
+        weights: folder of the base model.
+        base: its identity (`kernel_lsp.model.adapters`).
+        start: folder of the adapter that it begins from; None for a new one.
+        begun: digest of that adapter's weights; empty for a new one.
+        rank: of the adapter.
+        rate: learning rate, constant.
+        temperature: at which answers are drawn.
+        gamma: discount of later turns.
+        turns: answers in a trajectory.
+        trajectories: on each kernel, in one step.
+        at_once: kernels in one step.
+        longest: tokens of the longest answer.
+        steps: in all.
+        seed: of all that is random.
+        gpu: UUID of the GPU that trains; None for the processor.
+    """
+
+    adapter: str
+    kernels: tuple[str, ...]
+    weights: Path
+    base: str
+    start: Path | None
+    begun: str
+    rank: int
+    rate: float
+    temperature: float
+    gamma: float
+    turns: int
+    trajectories: int
+    at_once: int
+    longest: int
+    steps: int
+    seed: int
+    gpu: str | None
+
+
+class TrainingSample(Record):
+    """One turn to learn from: what was given, what was answered, and the advantage of that.
+
+    Attributes:
+        kernel: digest of the kernel.
+        trajectory, turn: its place, each from 0.
+        prompt, tokens: token ids.
+        logprobs: of each token of the answer when it was drawn.
+        answer: its text.
+        result, reason: of the judgement (`TurnOutcome`).
+        evidence: id of the verdict; None where there was none, and then nothing was paid.
+        score, reward, advantage: see `kernel_lsp.learn.reward`.
+    """
+
+    kernel: str
+    trajectory: int
+    turn: int
+    prompt: tuple[int, ...]
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    answer: str
+    result: str
+    reason: str
+    evidence: str | None
+    score: float
+    reward: float
+    advantage: float
+
+
+class TrainingBatch(Record):
+    """The samples of one step, written whole before it is learned from.
+
+    Attributes:
+        step: from 1.
+        model: name that the server knew the policy by.
+        samples: every turn that counts.
+        unjudged: turns on which nothing was decided, which are in no sample.
+        seconds: wall time of drawing and judging.
+    """
+
+    step: int
+    model: str
+    samples: tuple[TrainingSample, ...]
+    unjudged: int
+    seconds: float
+
+
+class StepFigures(Record):
+    """What one step of learning came to.
+
+    Attributes:
+        samples: that it learned from: those with an advantage.
+        loss: mean over the optimizer's steps.
+        gradient: largest norm before it was clipped.
+        clipped: share of tokens whose ratio was outside of the bounds.
+    """
+
+    samples: int
+    loss: float
+    gradient: float
+    clipped: float
+
+
 class TrainingEvent(Record):
     """One report of the process.
 
@@ -69,6 +174,11 @@ class TrainingEvent(Record):
     longer: int = 0
     message: str = ""
     cure: str | None = None
+
+
+def step_folder(folder: Path, step: int) -> Path:
+    """Return the folder of the state after a step; it is there only when it was written to its end."""
+    return folder / "steps" / f"{step:05}"
 
 
 def whole_checkpoint(folder: Path) -> bool:

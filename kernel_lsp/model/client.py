@@ -10,16 +10,20 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypedDict
 
 import httpx
 
 from kernel_lsp.model import errors, gate
+from kernel_lsp.model.answers import DrawnAnswer, Piece, decoded, drawn_answer_of, event_of, piece_of
 from kernel_lsp.model.endpoint import Endpoint, transport
 
 _BYTES_PER_TOKEN = 3  # of source code, seldom fewer
 _POLL_SECONDS = 0.2
+_CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 30.0  # of requests that generate nothing
+_LOAD_SECONDS = 300.0  # of an adapter, from a slow disk
 
 
 def estimate_tokens(text: str) -> int:
@@ -65,24 +69,6 @@ class Limits:
     reasoning_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens of a request so far."""
-
-    prompt: int
-    completion: int
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A further part of an answer. `finish` is set on the last one: `stop`, or another reason for the end."""
-
-    reasoning: str = ""
-    text: str = ""
-    finish: str | None = None
-    usage: Usage | None = None
-
-
 class ModelClient:
     """Client of one server, an async context manager. Several answers may be streamed at once."""
 
@@ -93,10 +79,10 @@ class ModelClient:
             base_url=endpoint.url,
             headers=headers,
             transport=transport(endpoint),
-            timeout=httpx.Timeout(30.0, connect=10.0),
+            timeout=httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS),
             trust_env=not endpoint.local,
         )
-        self._can_sleep = True
+        self._can_sleep, self._loaded = True, endpoint.adapter is None
 
     async def __aenter__(self) -> Self:
         return self
@@ -115,6 +101,36 @@ class ModelClient:
         said = await self._ask("GET", "/v1/models")
         return tuple(str(entry["id"]) for entry in said["data"])
 
+    async def load_adapter(self, name: str, folder: Path) -> None:
+        """Have the server load an adapter under a name, unless it has one of that name.
+
+        Raises:
+            NotServedError: the server loads none while it runs.
+            ModelError: the server cannot be reached, or cannot load this one.
+        """
+        if name in await self.models():
+            return
+        try:
+            await self._ask(
+                "POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)}, _LOAD_SECONDS
+            )
+        except errors.NotServedError:
+            cure = "Start it with `kernel-lsp model serve FOLDER --adapters`."
+            message = f"The model server at {self.endpoint} does not load the adapter in {folder} while it runs."
+            raise errors.NotServedError(message, cure=cure) from None
+        except errors.ServerSaidError:
+            if name not in await self.models():  # another process may have been as quick
+                raise
+
+    async def unload_adapter(self, name: str) -> None:
+        """Have the server forget an adapter, if it has it.
+
+        Raises:
+            ModelError: the server cannot be reached or refuses.
+        """
+        if name in await self.models():
+            await self._ask("POST", "/v1/unload_lora_adapter", {"lora_name": name})
+
     async def count_tokens(self, prompt: str | Sequence[Message]) -> int:
         """Return the tokens of a text, or of a conversation including the model's chat template.
 
@@ -123,6 +139,7 @@ class ModelClient:
         Raises:
             ModelError: the server cannot be reached or refuses.
         """
+        await self._load()
         part = {"prompt": prompt} if isinstance(prompt, str) else {"messages": list(prompt)}
         try:
             said = await self._ask("POST", "/tokenize", {"model": self.endpoint.model, **part})
@@ -142,6 +159,7 @@ class ModelClient:
         """
         async with gate.generating(self.endpoint.folder):
             await self._awake()
+            await self._load()
             lines: asyncio.Queue[str | Exception | None] = asyncio.Queue()
             reading = asyncio.create_task(self._read(_body(self.endpoint.model, messages, sampling), lines))
             try:
@@ -152,17 +170,38 @@ class ModelClient:
                 with contextlib.suppress(asyncio.CancelledError):
                     await reading
 
+    async def draw(self, messages: Sequence[Message], sampling: Sampling) -> DrawnAnswer:
+        """Return one answer with its tokens, as reinforcement learning needs it; vLLM alone tells them.
+
+        Raises:
+            ServerSaidError: the server does not tell tokens.
+            ModelError: it cannot be reached or refuses.
+        """
+        async with gate.generating(self.endpoint.folder):
+            await self._awake()
+            await self._load()
+            wanted = {"logprobs": True, "top_logprobs": 0, "return_token_ids": True}
+            body = _body(self.endpoint.model, messages, sampling) | wanted
+            del body["stream"], body["stream_options"]
+            said = await self._ask("POST", "/v1/chat/completions", body, self.limits.total)
+        try:
+            return drawn_answer_of(said)
+        except (KeyError, TypeError, ValueError):
+            cure = "Serve the model with `kernel-lsp model serve`."
+            message = f"The model server at {self.endpoint} does not tell the tokens of its answers."
+            raise errors.ServerSaidError(message, cure=cure) from None
+
     async def _pieces(self, lines: asyncio.Queue[str | Exception | None], sampling: Sampling) -> AsyncGenerator[Piece]:
         begun, patience = time.monotonic(), self.limits.first
         reasoned, written, tokens = 0, False, 0
         finish: str | None = None
         while (line := await self._next(lines, begun, patience)) is not None:
             patience = self.limits.silence
-            if (event := _event(line)) is None:
+            if (event := event_of(line)) is None:
                 continue
             if "error" in event:
                 raise self._said(500, event)
-            piece = _piece(event)
+            piece = piece_of(event)
             tokens = piece.usage.completion if piece.usage else tokens + 1
             finish = finish or piece.finish
             written = written or bool(piece.text.strip())
@@ -204,10 +243,10 @@ class ModelClient:
         answering = False
         try:
             async with self._http.stream(
-                "POST", "/v1/chat/completions", json=body, timeout=httpx.Timeout(None, connect=10.0)
+                "POST", "/v1/chat/completions", json=body, timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS)
             ) as response:
                 if response.is_error:
-                    raise self._said(response.status_code, _decoded(await response.aread()))
+                    raise self._said(response.status_code, decoded(await response.aread()))
                 answering = True
                 async for line in response.aiter_lines():
                     lines.put_nowait(line)
@@ -227,7 +266,7 @@ class ModelClient:
                 raise self._unreachable(error) from error
             if response.status_code != HTTPStatus.OK:
                 self._can_sleep = False  # sleeping is not enabled
-            elif not _decoded(response.content).get("is_sleeping"):
+            elif not decoded(response.content).get("is_sleeping"):
                 return
             elif not await gate.revive(self.endpoint.folder) and time.monotonic() > until:
                 message = f"The model server at {self.endpoint} sleeps, for its GPU memory is needed."
@@ -236,14 +275,23 @@ class ModelClient:
             else:
                 await asyncio.sleep(_POLL_SECONDS)
 
-    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    async def _load(self) -> None:
+        """Have the endpoint's adapter loaded before it is asked for the first time."""
+        if not self._loaded and self.endpoint.adapter is not None:
+            await self.load_adapter(self.endpoint.model, self.endpoint.adapter)
+            self._loaded = True
+
+    async def _ask(
+        self, method: str, path: str, body: dict[str, Any] | None = None, seconds: float = _ANSWER_SECONDS
+    ) -> dict[str, Any]:
+        limit = httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
         try:
-            response = await self._http.request(method, path, json=body)
+            response = await self._http.request(method, path, json=body, timeout=limit)
         except httpx.TransportError as error:
             raise self._unreachable(error) from error
         if response.is_error:
-            raise self._said(response.status_code, _decoded(response.content))
-        return _decoded(response.content)
+            raise self._said(response.status_code, decoded(response.content))
+        return decoded(response.content)
 
     def _said(self, status: int, body: dict[str, Any]) -> errors.ModelError:
         """Return the error class for the server's refusal."""
@@ -297,30 +345,3 @@ def _body(model: str, messages: Sequence[Message], sampling: Sampling) -> dict[s
     options = {"include_usage": True, "continuous_usage_stats": True}
     body = {"model": model, "messages": list(messages), "stream": True, "stream_options": options}
     return body | {name: value for name, value in said.items() if value is not None}
-
-
-def _event(line: str) -> dict[str, Any] | None:
-    """Return the JSON of one line of an event stream; None if it has none."""
-    data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
-    return None if data in ("", "[DONE]") else _decoded(data.encode())
-
-
-def _piece(event: dict[str, Any]) -> Piece:
-    choice = next(iter(event.get("choices") or ()), {})
-    delta = choice.get("delta") or {}
-    usage = event.get("usage")
-    return Piece(
-        delta.get("reasoning") or delta.get("reasoning_content") or "",
-        delta.get("content") or "",
-        choice.get("finish_reason"),
-        Usage(usage["prompt_tokens"], usage.get("completion_tokens") or 0) if usage else None,
-    )
-
-
-def _decoded(content: bytes) -> dict[str, Any]:
-    """Return a JSON object; other content becomes the message of one."""
-    try:
-        value = json.loads(content)
-    except ValueError:
-        value = {"error": content.decode(errors="replace")}
-    return value if isinstance(value, dict) else {"error": str(value)}

@@ -12,6 +12,7 @@ import platformdirs
 
 from kernel_lsp.config.settings import APP, Settings
 from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.model.adapters import Adapter, find_adapter
 from kernel_lsp.model.errors import ConsentError, NoServerError
 from kernel_lsp.model.servers import ModelServer, running
 
@@ -31,6 +32,7 @@ class Endpoint:
         folder: where a server that runs on this machine keeps its locks and log; None for others.
         profile: name of its profile (`kernel_lsp.model.profile.find_profile`).
         context: tokens of prompt and answer together; None if only the server knows.
+        adapter: folder of the adapter named by `model`, which a client has the server load; None for what it serves.
     """
 
     model: str
@@ -40,6 +42,7 @@ class Endpoint:
     folder: Path | None = None
     profile: str = "general"
     context: int | None = None
+    adapter: Path | None = None
 
     @property
     def local(self) -> bool:
@@ -78,14 +81,17 @@ def endpoint_at(address: str, model: str, key: str | None = None) -> Endpoint:
 def find_endpoint(settings: Settings) -> Endpoint:
     """Return the endpoint that the settings name, or else that of the server on this machine.
 
+    With the setting `model.adapter` it is that adapter beside its base model.
+
     Raises:
         ConsentError: it is another machine's, and nobody has agreed to send source code there.
         NoServerError: none is running, or several are and the settings name none.
-        ConfigurationError: the settings do not name an endpoint's model or key.
+        ConfigurationError: the settings do not name an endpoint's model or key, or there is no such adapter.
     """
     wanted = settings.model
+    adapter = find_adapter(settings.paths.data, wanted.adapter) if wanted.adapter else None
     if wanted.endpoint is None:
-        return _running_here(wanted.name)
+        return adapted(_base_here(adapter), adapter) if adapter else _running_here(wanted.name)
     if wanted.name is None:
         cure = "Set `model.name` to the name that the server knows it by."
         raise ConfigurationError("`model.endpoint` is set, but no model is named.", cure=cure)
@@ -95,7 +101,17 @@ def find_endpoint(settings: Settings) -> Endpoint:
     if not endpoint.local and host not in allowed_hosts():
         message = f"`model.endpoint` is {host}: prompts with your source code would leave this machine."
         raise ConsentError(message, cure=f"If you agree to that, run `kernel-lsp model allow {host}` once.")
-    return endpoint
+    if adapter is None:
+        return endpoint
+    if not endpoint.local:
+        cure = "Unset `model.adapter`, and name what that server serves with `model.name`."
+        raise ConfigurationError("An adapter of this machine cannot be loaded by a server elsewhere.", cure=cure)
+    return adapted(endpoint, adapter)
+
+
+def adapted(endpoint: Endpoint, adapter: Adapter) -> Endpoint:
+    """Return the endpoint of an adapter at the server of its base model."""
+    return replace(endpoint, model=adapter.served, adapter=adapter.weights)
 
 
 def is_loopback(host: str) -> bool:
@@ -160,3 +176,19 @@ def _running_here(name: str | None) -> Endpoint:
     served = ", ".join(model for server in servers for model in server.models)
     what = "Several model servers are running" if found else f"No model server that is running serves `{name}`"
     raise NoServerError(f"{what}; they serve {served}.", cure="Name one of these with `model.name`.")
+
+
+def _base_here(adapter: Adapter) -> Endpoint:
+    """Return the endpoint of the running server that can load an adapter."""
+    card = adapter.card
+    of_base = [server for server in running() if server.base == card.base]
+    for server in of_base:
+        if server.rank is not None and server.rank >= card.rank:
+            return endpoint_of(server)
+    what = (
+        f"The server of its base model loads no adapters of rank {card.rank}"
+        if of_base
+        else "No server of its base model is running"
+    )
+    cure = "Start one with `kernel-lsp model serve FOLDER --adapters`; one that runs is ended by `model stop`."
+    raise NoServerError(f"The adapter `{card.name}` cannot be asked. {what}.", cure=cure)

@@ -32,6 +32,8 @@ class ModelServer(BaseModel):
         sleeps: True if it can sleep, which frees its GPU memory.
         choice: how it is served and why, one line.
         context: tokens of prompt and answer together.
+        base: identity of the model (`kernel_lsp.model.adapters`); empty if it is not known.
+        rank: highest rank of adapters that it loads while it runs; None if it loads none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,6 +51,8 @@ class ModelServer(BaseModel):
     sleeps: bool = False
     choice: str = ""
     context: int | None = None
+    base: str = ""
+    rank: int | None = None
     folder: Path
 
 

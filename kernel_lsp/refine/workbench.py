@@ -163,7 +163,7 @@ class Workbench:
         self._seen.add(candidate.digest)
         self._counts["proposed"] += 1
         if not self.timed:
-            return await self._judge_untimed(candidate, ())
+            return (await self.judge_in_full(candidate))[0]
         raced = await self._race([candidate], (), 1.0)
         await self._judge_leaders([(s.ratio, s.subject.candidate) for s in raced if s.ratio is not None])
         unbuilt = Feedback(Stage.BUILD, Outcome.TIMED_OUT, message="the time was up before it was built")
@@ -192,7 +192,7 @@ class Workbench:
             for candidate in proposed:
                 if time.perf_counter() > until:
                     break
-                await self._judge_untimed(candidate, proposers)
+                await self.judge_in_full(candidate, proposers)
                 self.show(f"checked {candidate.label}")
 
     def heard(self, turn: ModelTurn) -> None:
@@ -205,7 +205,14 @@ class Workbench:
         outcome = self._feedback.get(digest) if received.tried else received.outcome
         self._on_exchange(Exchange(turn, received.candidate, outcome, self._judged.get(digest), told))
 
-    async def _judge_untimed(self, candidate: Candidate, proposers: Sequence[Proposer]) -> Feedback:
+    async def judge_in_full(
+        self, candidate: Candidate, proposers: Sequence[Proposer] = ()
+    ) -> tuple[Feedback, Verdict | None]:
+        """Return the feedback of a full judgement without a race before it, and the verdict unless it cannot be built.
+
+        Raises:
+            UnjudgedError: something broke that says nothing of the candidate.
+        """
         async with self._measuring:
             built = await self._build(candidate)  # cached for the judgement
             if isinstance(built, Ruling):
@@ -213,7 +220,7 @@ class Workbench:
                 self._note(Tried(candidate, feedback))
                 for proposer in proposers:
                     proposer.tell(candidate, feedback)
-                return feedback
+                return feedback, None
             verdict = await self.session.judge(candidate)
         self._counts["built"] += verdict.verdict is not Outcome.BUILD_FAILED
         self._counts["correct"] += verdict.verdict is Outcome.UNTIMED and verdict.stage is Stage.CORRECT
@@ -224,7 +231,7 @@ class Workbench:
         self._note(Tried(candidate, feedback, verdict))
         for proposer in proposers:
             proposer.tell(candidate, feedback)
-        return feedback
+        return feedback, verdict
 
     async def _climb(
         self, base: Candidate, base_ratio: float, makers: Sequence[MakeProposers], seconds: float

@@ -5,6 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernel_lsp.learn.collect import Collected
+from kernel_lsp.learn.grpo_plan import PlannedPolicy
 from kernel_lsp.learn.memory import GIB
 from kernel_lsp.learn.sft import PlannedTraining
 from kernel_lsp.learn.training import TrainingEvent
@@ -31,6 +32,15 @@ def planned_view(planned: PlannedTraining) -> RenderableType:
     return Text(
         f"{job.adapter}: rank {job.rank}, {job.epochs} epochs, on {planned.place}, "
         f"about {planned.needed / GIB:.1f} of {planned.free / GIB:.1f} GiB free"
+    )
+
+
+def policy_view(planned: PlannedPolicy) -> RenderableType:
+    """Return one line on a run of reinforcement learning."""
+    job = planned.job
+    return Text(
+        f"{job.adapter}: rank {job.rank}, {len(job.kernels)} kernels, {job.trajectories} trajectories of {job.turns} "
+        f"answers on {min(job.at_once, len(job.kernels))} in each of {job.steps} steps, on {planned.place}"
     )
 
 

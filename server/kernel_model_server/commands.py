@@ -42,6 +42,10 @@ Ray = Annotated[int | None, typer.Option(min=1, help="GPUs of a Ray cluster, the
 def serve(
     what: What = None,
     adapter: Annotated[list[str] | None, typer.Option(metavar="NAME=FOLDER", help="A LoRA adapter beside it.")] = None,
+    adapters: Annotated[
+        bool | None,
+        typer.Option("--adapters/--no-adapters", help="Be ready for adapters; by default if some were trained here."),
+    ] = None,
     weights: WeightsFolder = None,
     profile: As = None,
     dtype: As16 = None,
@@ -64,6 +68,7 @@ def serve(
             profile=profile,
             weights=weights,
             adapters=_adapters(adapter or []),
+            ready=adapters,
             wish=_wish(dtype, context, gpus, ray),
         )
         err.print(f"[bold]{planned.name}[/] from {planned.weights.folder}\n  {planned.why}", highlight=False)

@@ -19,13 +19,25 @@ from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import choose_gpu
 from kernel_lsp.device.nvml import find_gpus, free_bytes
 from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.model.adapters import base_identity, list_adapters
 from kernel_lsp.model.endpoint import Endpoint, endpoint_at
 from kernel_lsp.model.errors import DoesNotFitError, RefusedConnectionError, StartFailedError, WrongArchitectureError
 from kernel_lsp.model.profile import Profile, find_profile
 from kernel_lsp.model.servers import ModelServer, is_kept, read_server, servers_folder
 from kernel_lsp.runner.sessions import kill_session
 from kernel_model_server.fit import ANYTHING, Card, ServingOption, Wish, choose
-from kernel_model_server.vllm import Loading, Vllm, command, context_of, environment, find_vllm, last_error, loading
+from kernel_model_server.vllm import (
+    Loading,
+    Vllm,
+    command,
+    context_of,
+    environment,
+    find_vllm,
+    last_error,
+    loading,
+    rank_for,
+    rank_of,
+)
 from kernel_model_server.weights import Weights, find_weights
 
 _START_SECONDS = 1800.0  # 130 GB from a slow disk
@@ -47,7 +59,11 @@ class Order(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """A server before its start. `said` is the profile as the user named it; `choice` is None on a CPU."""
+    """A server before its start.
+
+    `said` is the profile as the user named it; `choice` is None on a CPU; `rank` is the highest of adapters that it can
+    load, and None if it loads none.
+    """
 
     name: str
     said: str
@@ -56,6 +72,7 @@ class ServerPlan:
     vllm: Vllm
     choice: ServingOption | None
     adapters: Mapping[str, Path]
+    rank: int | None = None
 
     @property
     def why(self) -> str:
@@ -70,6 +87,7 @@ def plan(
     profile: str | None = None,
     weights: Path | None = None,
     adapters: Mapping[str, Path] | None = None,
+    ready: bool | None = None,
     wish: Wish = ANYTHING,
 ) -> ServerPlan:
     """Return the plan for serving a model here.
@@ -80,6 +98,7 @@ def plan(
         profile: the profile of a model that is named by its folder; `general` by default.
         weights: the folder of a profile's model.
         adapters: folders of LoRA adapters by name.
+        ready: True to be ready for adapters that are loaded later; None if some of this model are on this machine.
         wish: the user's wishes.
 
     Raises:
@@ -97,7 +116,19 @@ def plan(
     vllm = find_vllm(settings)
     choice = None if vllm.cpu else fit(known, found, settings, wish)
     said = str(Path(said).expanduser().absolute()) if said.endswith(".toml") else said
-    return ServerPlan(name, said, known, found, vllm, choice, dict(adapters or {}))
+    rank = _rank(settings, found, adapters or {}, ready)
+    return ServerPlan(name, said, known, found, vllm, choice, dict(adapters or {}), rank)
+
+
+def _rank(settings: Settings, weights: Weights, adapters: Mapping[str, Path], ready: bool | None) -> int | None:
+    """Return the highest rank of adapters to be ready for, a new one too; None for none."""
+    ranks = [rank_of(folder) for folder in adapters.values()]
+    if ready is not False:
+        base = base_identity(weights.folder)
+        ranks += [one.card.rank for one in list_adapters(settings.paths.data) if one.card.base == base]
+    if ready or ranks:
+        return rank_for([*ranks, settings.learn.rank] if ready else ranks)
+    return None
 
 
 def fit(profile: Profile, weights: Weights | None, settings: Settings, wish: Wish = ANYTHING) -> ServingOption:
@@ -146,7 +177,9 @@ def start(plan: ServerPlan, *, attached: bool = False) -> Path:
     if is_kept(folder):
         return folder
     key = secrets.token_urlsafe(32)
-    arguments = command(plan.vllm, plan.weights, plan.profile, plan.choice, name=plan.name, adapters=plan.adapters)
+    arguments = command(
+        plan.vllm, plan.weights, plan.profile, plan.choice, name=plan.name, adapters=plan.adapters, rank=plan.rank
+    )
     socket = _fresh(folder) / "socket"
     server = ModelServer(
         name=plan.name,
@@ -159,6 +192,8 @@ def start(plan: ServerPlan, *, attached: bool = False) -> Path:
         sleeps="--enable-sleep-mode" in arguments,
         choice=plan.why,
         context=context_of(plan.weights, plan.choice),
+        base=base_identity(plan.weights.folder),
+        rank=plan.rank,
         folder=folder,
     )
     _start_keeper(

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,8 @@ _QUANTIZATION = {"fp8": "fp8", "4bit": "bitsandbytes"}
 _THINK_PARSER = "deepseek_r1"  # takes everything up to </think> as reasoning
 _CPU_CONTEXT = 16384
 _CPU_CACHE_GIB = 1
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+_ADAPTERS_AT_ONCE = 2  # in one batch of requests; a third waits for its turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ def command(
     *,
     name: str,
     adapters: Mapping[str, Path],
+    rank: int | None = None,
 ) -> list[str]:
     """Return the command that serves a model, without the socket.
 
@@ -73,10 +76,10 @@ def command(
         choice: how it is served on GPUs; None on a CPU.
         name: name for requests.
         adapters: folders of LoRA adapters, by the names that requests use.
+        rank: highest rank of adapters, these and later ones; None if there are to be none.
 
     Raises:
         NoVllmError: the choice needs a package that is missing there.
-        WrongArchitectureError: a folder holds no adapter.
     """
     start = ["vllm.entrypoints.cli.main", "serve", str(weights.folder)]
     if "vllm" not in vllm.packages:  # that command looks for a distribution of exactly this name
@@ -87,10 +90,11 @@ def command(
     ]
     if parser := profile.serving.reasoning_parser or (_THINK_PARSER if weights.reasons else None):
         arguments += ["--reasoning-parser", parser]
+    if rank is not None:
+        arguments += ["--enable-lora", "--max-lora-rank", str(rank), "--max-loras", str(_ADAPTERS_AT_ONCE)]
+        arguments += ["--logprobs-mode", "processed_logprobs"]  # of what is drawn: training rests on them
     if adapters:
-        modules = [f"{adapter}={folder}" for adapter, folder in adapters.items()]
-        rank = max(_rank(folder) for folder in adapters.values())
-        arguments += ["--enable-lora", "--max-lora-rank", str(rank), "--lora-modules", *modules]
+        arguments += ["--lora-modules", *(f"{adapter}={folder}" for adapter, folder in adapters.items())]
     return [str(vllm.python), "-m", *start, *arguments, *profile.serving.arguments]
 
 
@@ -109,6 +113,7 @@ def environment(vllm: Vllm, choice: ServingOption | None, key: str) -> dict[str,
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "VLLM_SERVER_DEV_MODE": "1",
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         "VLLM_API_KEY": key,
     }
     if choice is not None:
@@ -146,7 +151,18 @@ def _placing(vllm: Vllm, weights: Weights, choice: ServingOption | None) -> list
     return arguments
 
 
-def _rank(folder: Path) -> int:
+def rank_for(ranks: Iterable[int]) -> int:
+    """Return the least rank to serve with that holds all of these; vLLM takes only some."""
+    most = max(ranks)
+    return next((rank for rank in _RANKS if rank >= most), most)
+
+
+def rank_of(folder: Path) -> int:
+    """Return the rank of the adapter in a folder.
+
+    Raises:
+        WrongArchitectureError: it holds none.
+    """
     try:
         return int(json.loads((folder / "adapter_config.json").read_text())["r"])
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -12,13 +12,15 @@ from pathlib import Path
 class FakeServer:
     """`answer` is what a chat request streams: events (dicts), seconds to wait, or one of the words below.
 
-    `die` closes the connection, `hang` says nothing more. A `reply` makes the same of each request's body instead.
+    `die` closes the connection, `hang` says nothing more. A `reply` makes the same of each request's body instead; a
+    dict is the whole answer, which is not streamed. `adapters` has what was loaded, by name.
     """
 
     socket: Path
     key: str | None = "secret"
     answer: list = field(default_factory=list)
-    reply: Callable[[dict], list] | None = None
+    reply: Callable[[dict], list | dict] | None = None
+    adapters: dict[str, str] = field(default_factory=dict)
     refusal: tuple[int, str] | None = None
     routes: dict[str, tuple[int, str]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
@@ -64,15 +66,30 @@ class FakeServer:
                 if path.startswith("/v1") and self.key and headers.get("authorization") != f"bearer {self.key}":
                     self._say(writer, 401, '{"error": "Unauthorized"}')
                 elif path == "/v1/chat/completions" and self.refusal is None:
-                    await self._stream(reader, writer, self.reply(self.body) if self.reply else self.answer)
-                    break
+                    answer = self.reply(self.body) if self.reply else self.answer
+                    if isinstance(answer, list):
+                        await self._stream(reader, writer, answer)
+                        break
+                    self._say(writer, 200, json.dumps(answer))
                 elif path == "/v1/chat/completions":
                     status, message = self.refusal or (500, "")
                     self._say(writer, status, json.dumps({"error": {"message": message}}))
+                elif path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter") and path not in self.routes:
+                    self._keep(json.loads(body))
+                    self._say(writer, 200, "Success")
                 else:
                     self._say(writer, *self.routes.get(path.partition("?")[0], (404, '{"detail": "Not Found"}')))
                 await writer.drain()
         writer.close()
+
+    def _keep(self, wanted: dict) -> None:
+        """Load the adapter that a request names, or unload it, as vLLM does."""
+        if "lora_path" in wanted:
+            self.adapters[wanted["lora_name"]] = wanted["lora_path"]
+        else:
+            del self.adapters[wanted["lora_name"]]
+        served = [{"id": name} for name in ("tiny", "other", *self.adapters)]
+        self.routes["/v1/models"] = (200, json.dumps({"data": served}))
 
     def _say(self, writer: asyncio.StreamWriter, status: int, text: str) -> None:
         writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
@@ -100,3 +117,11 @@ def said(text: str = "", reasoning: str = "", finish: str | None = None, tokens:
     delta = {"content": text} if text else {"reasoning": reasoning} if reasoning else {}
     event: dict = {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
     return event | ({"usage": {"prompt_tokens": 3, "completion_tokens": tokens}} if tokens is not None else {})
+
+
+def drawn(text: str, tokens: int = 5, finish: str = "stop") -> dict:
+    """A whole answer with its tokens, as vLLM gives it when it is asked for them."""
+    logprobs = {"content": [{"token": "x", "logprob": -0.5}] * tokens}
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
+    choice |= {"logprobs": logprobs, "token_ids": list(range(tokens))}
+    return {"choices": [choice], "prompt_token_ids": [1, 2, 3]}

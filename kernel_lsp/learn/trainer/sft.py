@@ -10,7 +10,6 @@ The loss is on the answer's tokens alone; the adapter is on all linear layers, a
 # pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
 # These packages are in no environment but the one that trains.
 
-import os
 import shutil
 import sys
 import time
@@ -24,7 +23,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, T
 from trl import SFTConfig, SFTTrainer
 
 from kernel_lsp.learn.trainer.conversations import NotTrainableError, tokenised
-from kernel_lsp.learn.training import EVENTS, SftJob, TrainingEvent, whole_checkpoint
+from kernel_lsp.learn.trainer.events import report
+from kernel_lsp.learn.training import SftJob, TrainingEvent, whole_checkpoint
 
 
 class _Reports(TrainerCallback):
@@ -49,11 +49,6 @@ class _Reports(TrainerCallback):
             rate = (tokens - self._tokens) / (now - self._since) if self._tokens else None
             self._tokens, self._since = tokens, now
             report(TrainingEvent(kind="step", step=step, steps=steps, loss=logs["loss"], tokens=tokens, rate=rate))
-
-
-def report(event: TrainingEvent) -> None:
-    """Write an event; the parent may be gone."""
-    os.write(int(os.environ[EVENTS]), f"{event.model_dump_json()}\n".encode())
 
 
 def train(job: SftJob, folder: Path) -> None:

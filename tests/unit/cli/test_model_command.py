@@ -48,6 +48,14 @@ def test_the_commands_of_the_server_are_those_that_its_absence_names():
     assert set(served.commands) == set(SERVED)
 
 
+def test_adapters_that_are_missing_are_named():
+    assert "no adapter was trained here" in said("adapters")
+    assert said("adapters", "--json").strip() == "[]"
+    for call in (["adapters", "remove", "mine"], ["eval", "mine", "a.cu"]):
+        with pytest.raises(ConfigurationError, match="no adapter `mine`"):
+            said(*call)
+
+
 def test_without_the_server_each_of_its_commands_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(model_commands, "entry_points", lambda **_: ())
     assert "needs kernel-model-server" in said("--help")

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from kernel_lsp.cli.model import app
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.errors import CannotJudgeError, ConfigurationError
+from kernel_lsp.errors import CannotJudgeError, ConfigurationError, RunnerError
 from kernel_lsp.learn import sft
 from kernel_lsp.learn.base_model import BaseModel, read_base_model
 from kernel_lsp.learn.collect import collect
@@ -45,7 +45,11 @@ def dataset(tmp_path) -> Path:
 
 @pytest.fixture
 def weights(tmp_path) -> Path:
-    folder = tmp_path / "weights"
+    return model_in(tmp_path / "weights")
+
+
+def model_in(folder: Path) -> Path:
+    """The folder of a model that has sizes, and no weights that anything could load."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(CONFIG))
     write_tensors(folder / "model.safetensors", [[261, 64], [128, 64]])
@@ -118,10 +122,10 @@ def test_what_would_fit_fits_and_is_the_longest():
 
 
 def test_a_training_that_does_not_fit_is_refused_with_what_would(dataset, weights, tmp_path, monkeypatch):
-    monkeypatch.setattr(sft, "_free_here", lambda: 1.02 * GIB)
+    monkeypatch.setattr(sft, "free_on", lambda _: 1.02 * GIB)
     with pytest.raises(DoesNotFitError, match=r"takes about 1\.\d GiB .* and 1\.0 GiB are free.*`learn.length` \d+"):
         sft.plan_sft(dataset, "a", settings(tmp_path), weights)
-    monkeypatch.setattr(sft, "_free_here", lambda: 0.1 * GIB)
+    monkeypatch.setattr(sft, "free_on", lambda _: 0.1 * GIB)
     with pytest.raises(DoesNotFitError, match="Nothing shorter fits either"):
         sft.plan_sft(dataset, "a", settings(tmp_path), weights)
     assert not (tmp_path / "home").exists()
@@ -173,7 +177,7 @@ def test_a_process_that_dies_leaves_its_last_words(dataset, weights, tmp_path):
     python.chmod(0o755)
     chosen = settings(tmp_path, python=python)
     planned = sft.plan_sft(dataset, "a", chosen, weights)
-    with pytest.raises(sft.RunnerError, match=r"ended with 7: no space left.*goes on from the last checkpoint"):
+    with pytest.raises(RunnerError, match=r"ended with 7: no space left.*goes on from the last checkpoint"):
         asyncio.run(sft.run_sft(planned, chosen, lambda _: None))
 
 

@@ -6,7 +6,8 @@ import fcntl
 import pytest
 
 from kernel_lsp.model import errors
-from kernel_lsp.model.client import Limits, ModelClient, Sampling, Usage
+from kernel_lsp.model.answers import Usage
+from kernel_lsp.model.client import Limits, ModelClient, Sampling
 from kernel_lsp.model.endpoint import Endpoint, endpoint_of
 from tests.served_model.fake_server import said
 

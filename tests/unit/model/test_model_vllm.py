@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from kernel_model_server.fit import Card, Wish, choose
-from kernel_model_server.vllm import Vllm, command, environment, find_vllm, last_error, loading
+from kernel_model_server.vllm import Vllm, command, environment, find_vllm, last_error, loading, rank_for, rank_of
 from kernel_model_server.weights import Weights
 
 from kernel_lsp.config.load import load_settings
@@ -32,9 +32,9 @@ def choice(count=1, judge="GPU-0", total=140, **wish):
     return choose(KEVIN.memory, KEVIN.context, cards, judge=judge, reserve=6 * GIB, wish=Wish(**wish))
 
 
-def called(vllm=VLLM, found=None, chosen=None, adapters=None):
+def called(vllm=VLLM, found=None, chosen=None, adapters=None, rank=None):
     found = found or weights()
-    return " ".join(command(vllm, found, KEVIN, chosen, name="kevin", adapters=adapters or {}))
+    return " ".join(command(vllm, found, KEVIN, chosen, name="kevin", adapters=adapters or {}, rank=rank))
 
 
 def test_one_gpu_shared_with_the_judge():
@@ -87,10 +87,17 @@ def test_on_a_cpu():
 
 def test_adapters(tmp_path):
     (tmp_path / "adapter_config.json").write_text('{"r": 32}')
-    said = called(chosen=choice(), adapters={"mine": tmp_path})
-    assert f"--enable-lora --max-lora-rank 32 --lora-modules mine={tmp_path}" in said
+    said = called(chosen=choice(), adapters={"mine": tmp_path}, rank=32)
+    assert "--enable-lora --max-lora-rank 32 " in said
+    assert f"--lora-modules mine={tmp_path}" in said
+    assert "--enable-lora" not in called(chosen=choice()), "memory for adapters is only taken where there may be some"
+    assert rank_of(tmp_path) == 32
     with pytest.raises(WrongArchitectureError, match="no LoRA adapter"):
-        called(adapters={"mine": tmp_path / "nothing"})
+        rank_of(tmp_path / "nothing")
+
+
+def test_vllm_is_asked_for_a_rank_that_it_takes():
+    assert [rank_for([4]), rank_for([16]), rank_for([48, 8])] == [8, 16, 64]
 
 
 def test_a_model_that_reasons_gets_a_parser_under_any_profile():

@@ -17,7 +17,17 @@ import pytest
 from kernel_model_server import launch
 
 from kernel_lsp.config.load import load_settings
+from kernel_lsp.learn.adapters import known_adapters, remove_adapter
 from kernel_lsp.model import errors, gate
+from kernel_lsp.model.adapters import (
+    Adapter,
+    AdapterCard,
+    adapter_folder,
+    base_identity,
+    content_of,
+    find_adapter,
+    write_card,
+)
 from kernel_lsp.model.client import Limits, ModelClient, Sampling
 from kernel_lsp.model.endpoint import endpoint_of, find_endpoint
 from kernel_lsp.model.gate import Quiet
@@ -64,7 +74,7 @@ def server(settings, folder):
     kept = launch.start(planned, attached=True)
     heard = []
     try:
-        yield launch.wait_until_ready(kept, heard.append, seconds=240)
+        yield launch.wait_until_ready(kept, heard.append, seconds=600)
         assert [h.share for h in heard] == sorted(h.share for h in heard)
         assert heard[-1].share > 0.5
     finally:
@@ -95,6 +105,57 @@ async def test_adapters_from_the_start(server):
         assert await answer(endpoint_of(server, "other")) != by_heart
     async with ModelClient(endpoint_of(server)) as client:
         assert await client.models() == ("tiny", "other")
+
+
+async def test_an_adapter_comes_and_goes_while_it_runs(server, folder, tmp_path):
+    by_heart = await answer(endpoint_of(server))
+    said = []
+    for weights in (folder / "adapter", _halved(folder / "adapter", tmp_path / "other")):  # retrained under its name
+        adapter = _trained(weights, tmp_path / "data", base_identity(folder))
+        wanted = {"model.adapter": "mine", "paths.data": tmp_path / "data"}
+        endpoint = find_endpoint(load_settings(overrides=wanted)[0])
+        async with ModelClient(endpoint) as client:
+            said.append((await client.draw(ADD, replace(GREEDY, max_tokens=40))).tokens)
+            assert adapter.served in await client.models()
+    async with ModelClient(endpoint_of(server)) as client:
+        said.append((await client.draw(ADD, replace(GREEDY, max_tokens=40))).tokens)
+    assert len(set(said)) == 3, "no prefix of other weights is used again"
+    [known] = await known_adapters(tmp_path / "data")
+    assert known.loaded == ("tiny",)
+    await remove_adapter(tmp_path / "data", "mine")
+    async with ModelClient(endpoint_of(server)) as client:
+        assert await client.models() == ("tiny", "other")
+    with pytest.raises(errors.NotServedError):
+        await answer(replace(endpoint, adapter=None))
+    assert await answer(endpoint_of(server)) == by_heart
+
+
+def _trained(weights: Path, data: Path, base: str) -> Adapter:
+    shutil.copytree(weights, adapter_folder(data, "mine") / "adapter", dirs_exist_ok=True)
+    card = AdapterCard(name="mine", method="sft", base=base, rank=8, kernels=(), content=content_of(weights))
+    write_card(adapter_folder(data, "mine"), card)
+    return find_adapter(data, "mine")
+
+
+def _halved(adapter: Path, into: Path) -> Path:
+    """The same adapter with half the effect."""
+    shutil.copytree(adapter, into)
+    config = json.loads((into / "adapter_config.json").read_text())
+    (into / "adapter_config.json").write_text(json.dumps(config | {"lora_alpha": config["lora_alpha"] / 2}))
+    return into
+
+
+async def test_an_answer_is_drawn_with_its_tokens(server):
+    async with ModelClient(endpoint_of(server)) as client:
+        drawn = await client.draw(ADD, GREEDY)
+        assert len(drawn.prompt) == await client.count_tokens(ADD)
+        cut_off = await client.draw(ADD, replace(GREEDY, max_tokens=12))
+    assert (drawn.reasoning.strip(), drawn.text.strip()) == await answer(endpoint_of(server))
+    assert drawn.complete
+    assert len(drawn.tokens) == len(drawn.logprobs)
+    assert max(drawn.logprobs) <= 0 and min(drawn.logprobs) > -1, "it knows the answer by heart"
+    assert not cut_off.complete
+    assert cut_off.tokens == drawn.tokens[:12]
 
 
 async def test_tokens_are_the_models_own(server):

@@ -1,0 +1,139 @@
+"""One kernel as an environment of a policy: what the policy is asked, and what the judge says of its answers.
+
+The judge runs in its own processes, and a policy learns nothing of it but the feedback of a search.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.judge.errors import UnjudgedError
+from kernel_lsp.judge.session import Session, open_session
+from kernel_lsp.judge.target import Target, make_target
+from kernel_lsp.judge.verdict import Verdict
+from kernel_lsp.model.profile import Profile
+from kernel_lsp.refine.dialogue.answer import ModelAnswer, RejectedAnswer
+from kernel_lsp.refine.dialogue.prompts import Prompts
+from kernel_lsp.refine.dialogue.task import format_for, make_task, normalised
+from kernel_lsp.refine.journal import Journal
+from kernel_lsp.refine.model_session import brief
+from kernel_lsp.refine.proposer import Feedback
+from kernel_lsp.refine.workbench import Workbench
+from kernel_lsp.runner.pool import Pool
+from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.store.store import Store
+
+_CUT_OFF = "The answer was cut off before it ended. Answer in less space."
+_UNCHANGED = "The answer is the kernel as it stands. Change something."
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedAnswer:
+    """An answer with what the judge said.
+
+    Attributes:
+        candidate: the one in the answer; None where it broke the rules of its format.
+        outcome: the feedback of a full judgement; a text says why there is no candidate, None that nothing was decided.
+        verdict: of that judgement; None without one.
+    """
+
+    candidate: Candidate | None
+    outcome: Feedback | str | None
+    verdict: Verdict | None = None
+
+
+Memory = dict[str, Awaitable[JudgedAnswer]]
+"""What was judged of a kernel, by the digest of the text without comments and layout."""
+
+
+class KernelEnvironment:
+    """A kernel with its session open. Make it with `open_environment`."""
+
+    def __init__(self, session: Session, profile: Profile, settings: Settings, store: Store, memory: Memory) -> None:
+        self.profile, self.session = profile, session
+        target = session.target
+        self.prompts = Prompts(format_for(target.source, profile, settings.refine.write), settings.model.templates)
+        self.task = make_task(target, profile, self.prompts)
+        self.briefing = brief(session, ())
+        self.journal = Journal(store, session)
+        self._store, self._memory = store, memory
+        nothing = {"on_progress": lambda _: None, "on_tried": lambda _: None, "on_exchange": lambda _: None}
+        self._bench = Workbench(session, float("inf"), seed=0, **nothing)
+
+    async def receive(self, answer: ModelAnswer) -> JudgedAnswer:
+        """Return the judgement of an answer: in full, and once for each text however often and when it is given.
+
+        A text that is timed anew each time would be paid for its luck.
+        """
+        if not answer.complete:
+            return JudgedAnswer(None, _CUT_OFF)
+        try:
+            candidate = self.task.candidate(answer)
+        except RejectedAnswer as rejection:
+            return JudgedAnswer(None, str(rejection))
+        text = normalised(candidate)
+        if text == normalised(self.session.target.baseline):
+            return JudgedAnswer(None, _UNCHANGED)
+        key = hashlib.sha256(text.encode()).hexdigest()
+        if key not in self._memory:
+            self._memory[key] = asyncio.ensure_future(self._judge(candidate))
+        judging = self._memory[key]
+        judged = await asyncio.shield(judging)
+        if judged.outcome is None:
+            self._memory.pop(key, None)  # nobody's fault: another trajectory may try again
+        return judged
+
+    async def _judge(self, candidate: Candidate) -> JudgedAnswer:
+        try:
+            feedback, verdict = await self._bench.judge_in_full(candidate)
+        except UnjudgedError:
+            return JudgedAnswer(candidate, None)
+        if verdict is not None:
+            self._store.save_verdict(verdict.model_dump(mode="json"))
+        return JudgedAnswer(candidate, feedback, verdict)
+
+
+@asynccontextmanager
+async def open_environment(
+    target: Target, profile: Profile, settings: Settings, store: Store, pool: Pool, memory: Memory
+) -> AsyncGenerator[KernelEnvironment]:
+    """Open the session of a kernel, with its baseline measured.
+
+    Args:
+        target: the kernel.
+        profile: of the policy.
+        settings: in force at its file.
+        store: takes verdicts and turns.
+        pool: of workers, on the GPU that judges.
+        memory: what was judged of this kernel before; it is added to.
+
+    Raises:
+        WorkloadError: the kernel itself is wrong, or its workload cannot tell right from wrong.
+        KernelLspError: the kernel, its workload or the profile cannot be used.
+    """
+    async with open_session(target, settings, pool) as session:
+        measured = session.measured
+        if measured is None:
+            raise WorkloadError(f"nothing can be judged here: {session.unmeasured}", target.source.path)
+        if (ruling := measured.profile.findings.ruling) is not None:
+            cure = "Fix the kernel or its workload first; `kernel-lsp check` shows more."
+            raise WorkloadError(f"the kernel itself fails: {ruling.reason}", target.source.path, cure=cure)
+        if measured.profile.weak:
+            message = f"the workload cannot tell right from wrong: {measured.profile.weak[0]}"
+            raise WorkloadError(message, target.workload.source.path)
+        yield KernelEnvironment(session, profile, settings, store, memory)
+
+
+def target_of(name: str, settings: Settings) -> Target:
+    """Return the target that a command line names: `path` or `path::kernel`.
+
+    Raises:
+        SourceError, WorkloadError: there is no such kernel, or no workload.
+    """
+    path, _, kernel = name.partition("::")
+    return make_target(Path(path), kernel or None, problems=settings.kernelbench.root, folders=settings.workloads)

@@ -1,0 +1,215 @@
+"""Multi-turn reinforcement learning on the judge's verdicts, after Kevin (Baronio et al., arXiv 2507.11948).
+
+A step draws trajectories through the local server, has every answer judged in full, and trains on them in a process of
+its own; then the server loads the new adapter under a new name. Each turn is a sample with the messages that it saw,
+its return the discounted sum of its own and later scores (section 4 of the paper).
+
+All state lies in `paths.data/adapters/NAME`, each part written beside its place and renamed: `batches/STEP.json` when a
+step is drawn and judged, `steps/STEP` when it is learned from. So a run that is killed anywhere goes on where it was.
+"""
+
+import shutil
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.judge.session import Pools
+from kernel_lsp.learn.curve import has_batch, write_batch, write_curve
+from kernel_lsp.learn.environment import Memory, open_environment
+from kernel_lsp.learn.grpo_plan import PlannedPolicy
+from kernel_lsp.learn.process import OnEvent, free_on, require_packages, require_room, run_trainer, trainer_python
+from kernel_lsp.learn.reward import advantages, samples_of
+from kernel_lsp.learn.rollout import Policy, Trajectory, rollout
+from kernel_lsp.learn.training import TrainingBatch, TrainingSample, step_folder
+from kernel_lsp.model import gate
+from kernel_lsp.model.adapters import AdapterCard, content_of, served_name, write_card
+from kernel_lsp.model.client import Limits, ModelClient
+from kernel_lsp.model.endpoint import Endpoint
+from kernel_lsp.refine.turn_outcome import NOT_JUDGED
+from kernel_lsp.store.store import Store
+
+_TRAINER = "kernel_lsp.learn.trainer.grpo"
+_KEPT_STEPS = 2  # with all that the next one needs
+
+
+@dataclass
+class _Run:
+    """The state of a run that lasts beyond one step."""
+
+    planned: PlannedPolicy
+    settings: Settings
+    store: Store
+    pools: Pools
+    memories: dict[str, Memory] = field(default_factory=dict[str, Memory])
+
+
+async def run_grpo(
+    planned: PlannedPolicy, settings: Settings, store: Store, on_event: OnEvent, show: Callable[[str], None]
+) -> Path:
+    """Take the steps that are left, and return the folder of the adapter; a cancelled task ends all processes.
+
+    Args:
+        planned: what is trained.
+        settings: in force.
+        store: takes every turn and verdict.
+        on_event: called with each report of the trainer.
+        show: called with what is being done.
+
+    Raises:
+        CannotJudgeError: the packages that train are missing.
+        DoesNotFitError: the memory does not suffice while the server sleeps.
+        ModelError: the server failed.
+        RunnerError: a worker or the trainer ended; what was done is kept.
+    """
+    job, folder = planned.job, planned.folder
+    await require_packages(trainer_python(settings))
+    async with Pools(settings) as pools:
+        run = _Run(planned, settings, store, pools)
+        for step in range(1, job.steps + 1):
+            if step_folder(folder, step).is_dir():
+                continue
+            if not has_batch(folder, step):
+                show(f"step {step} of {job.steps}: answers are drawn and judged")
+                batch = await _draw(run, step)
+                write_batch(folder, batch)
+            await pools.end()  # the judge's memory on the GPU is the trainer's now
+            show(f"step {step} of {job.steps}: learning")
+            await _learn(run, step, on_event)
+            write_curve(folder, job.adapter)
+            _forget_old(folder, step)
+    _publish(planned)
+    return folder / "adapter"
+
+
+async def _draw(run: _Run, step: int) -> TrainingBatch:
+    """Return the batch of a step: trajectories on some of the kernels, judged, with their advantages."""
+    planned, job, settings = run.planned, run.planned.job, run.settings
+    begun, unjudged = time.monotonic(), 0
+    samples: list[TrainingSample] = []
+    async with _policy(planned, step) as endpoint:
+        policy = Policy(endpoint, planned.profile, job.temperature, 1.0)
+        async with policy:
+            for number in chosen(len(job.kernels), job.at_once, step):
+                target, key = planned.targets[number], job.kernels[number]
+                memory = run.memories.setdefault(key, {})
+                async with open_environment(
+                    target, planned.profile, settings, run.store, run.pools.now(), memory
+                ) as environment:
+                    done = await rollout(
+                        environment,
+                        policy,
+                        name=f"grpo-{job.adapter}-{step:05}-{key[:12]}",
+                        trajectories=job.trajectories,
+                        turns=job.turns,
+                        seed=_seed(job.seed, step, number),
+                        longest=job.longest,
+                    )
+                samples += paid_samples(key, done, job.gamma)
+                unjudged += sum(turn.outcome.result == NOT_JUDGED for one in done for turn in one)
+    seconds = time.monotonic() - begun
+    return TrainingBatch(step=step, model=endpoint.model, samples=tuple(samples), unjudged=unjudged, seconds=seconds)
+
+
+def chosen(kernels: int, at_once: int, step: int) -> list[int]:
+    """Return the numbers of a step's kernels: all of them in turn, over the steps."""
+    first = (step - 1) * at_once
+    return [(first + one) % kernels for one in range(min(at_once, kernels))]
+
+
+def paid_samples(kernel: str, trajectories: Sequence[Trajectory], gamma: float) -> list[TrainingSample]:
+    """Return the turns of a group that count, each with its return and its advantage over the same turn of others.
+
+    The paper compares a turn with all turns of its group, where first turns come out better for no merit but their
+    longer sum; within one turn's index they do not.
+    """
+    rewarded = samples_of([[turn.outcome for turn in one] for one in trajectories], gamma)
+    found: list[TrainingSample] = []
+    for one, advantage in zip(rewarded, advantages(rewarded), strict=True):
+        turn = trajectories[one.trajectory][one.turn]
+        found.append(
+            TrainingSample(
+                kernel=kernel,
+                trajectory=one.trajectory,
+                turn=one.turn,
+                prompt=turn.prompt,
+                tokens=turn.tokens,
+                logprobs=turn.logprobs,
+                answer=turn.answer,
+                result=turn.outcome.result,
+                reason=turn.outcome.reason,
+                evidence=turn.evidence,
+                score=one.score,
+                reward=one.reward,
+                advantage=advantage,
+            )
+        )
+    return found
+
+
+@asynccontextmanager
+async def _policy(planned: PlannedPolicy, step: int) -> AsyncGenerator[Endpoint]:
+    """Have the server load the adapter as the step before left it, and forget it afterwards; yields its endpoint."""
+    job = planned.job
+    weights = step_folder(planned.folder, step - 1) / "adapter" if step > 1 else job.start
+    if weights is None:
+        yield planned.endpoint
+        return
+    name = served_name(f"{job.adapter}-{step - 1:05}", content_of(weights))
+    async with ModelClient(planned.endpoint, Limits()) as client:
+        await client.load_adapter(name, weights)
+        try:
+            yield replace(planned.endpoint, model=name)
+        finally:
+            await client.unload_adapter(name)
+
+
+async def _learn(run: _Run, step: int, on_event: OnEvent) -> None:
+    """Train on the batch of a step; servers on that GPU sleep meanwhile, if both have no room."""
+    planned = run.planned
+    shutil.rmtree(planned.folder / "steps" / f"{step:05}.draft", ignore_errors=True)
+    gpu = planned.gpu
+    async with _room(gpu, planned.needed):
+        require_room(planned.base, planned.training, free_on(gpu), planned.place)
+        python = trainer_python(run.settings)
+        device = gpu.uuid if gpu else None
+        await run_trainer(python, _TRAINER, planned.folder, str(step), gpu=device, on_event=on_event)
+
+
+@asynccontextmanager
+async def _room(gpu: Gpu | None, needed: float) -> AsyncGenerator[None]:
+    if gpu is None:
+        yield
+        return
+    async with gate.asleep(gpu.uuid, wanted=int(needed), free=free_on(gpu)):
+        yield
+
+
+def _seed(seed: int, step: int, number: int) -> int:
+    """Return the seed of a step's answers on one kernel, far enough from those of others."""
+    return ((seed * 10_007 + step) * 1_009 + number) * 100_000
+
+
+def _forget_old(folder: Path, step: int) -> None:
+    """Delete what no later step needs; figures and batches stay."""
+    for number in range(1, step - _KEPT_STEPS + 1):
+        old = step_folder(folder, number)
+        (old / "optimizer.pt").unlink(missing_ok=True)
+        shutil.rmtree(old / "adapter", ignore_errors=True)
+
+
+def _publish(planned: PlannedPolicy) -> None:
+    """Make the last step's adapter the one of this name, with its card."""
+    job, folder = planned.job, planned.folder
+    if not (folder / "adapter").is_dir():
+        draft = folder / "adapter.draft"
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.copytree(step_folder(folder, job.steps) / "adapter", draft)
+        draft.rename(folder / "adapter")
+    content = content_of(folder / "adapter")
+    kernels = tuple(sorted({*job.kernels, *planned.seen}))
+    card = AdapterCard(name=job.adapter, method="grpo", base=job.base, rank=job.rank, kernels=kernels, content=content)
+    write_card(folder, card)

@@ -1,0 +1,81 @@
+"""Runs of `model train grpo` through the real command: a scripted policy, the judge on the emulator, a real trainer."""
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.served_model.fake_server import FakeServer, drawn
+from tests.training.test_fine_tuning import PYTHON, ROOT
+
+TURNS, TRAJECTORIES = 2, 4
+
+
+@dataclass
+class PolicyRun:
+    """A folder with a kernel and a model, and the server that answers for it."""
+
+    folder: Path
+    kernel: Path
+    model: Path
+    server: FakeServer
+
+    @property
+    def adapter(self) -> Path:
+        """The folder of what is trained."""
+        return self.folder / "data/adapters/mine"
+
+    def answers(self, *by_trajectory: str) -> None:
+        """Let each trajectory say its own answer in every turn; token ids tell them apart."""
+
+        def reply(body: dict) -> dict:
+            number = body["seed"] // 1000 % 100 % len(by_trajectory)
+            said = drawn(by_trajectory[number])
+            said["choices"][0]["token_ids"] = [10 * number + n for n in range(5)]
+            return said
+
+        self.server.reply = reply
+
+    async def start(self, *more: str, steps: int = 2, **settings: object) -> asyncio.subprocess.Process:
+        """Begin the command, or take the run up."""
+        wanted = {
+            "PATHS_DATA": self.folder / "data",
+            "PATHS_CACHE": self.folder / "cache",
+            "LEARN_PYTHON": PYTHON,
+            "MODEL_ENDPOINT": f"unix:{self.server.socket}",
+            "MODEL_NAME": "tiny",
+            "MODEL_PROFILE": "general",
+            "JUDGE_FAMILIES": "normal",
+            "REFINE_UNTIMED": "true",
+            "LEARN_HELD_OUT": 0,
+            "LEARN_STRENGTH": 0.5,
+            "LEARN_TURNS": TURNS,
+            "LEARN_TRAJECTORIES": TRAJECTORIES,
+            "LEARN_RANK": 4,
+            "LEARN_POLICY_RATE": 0.01,
+            **settings,
+        }
+        environment = os.environ | {f"KERNEL_LSP_{name}": str(value) for name, value in wanted.items()}
+        environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+        call = [sys.executable, "-c", "from kernel_lsp.cli.main import main; main()", "model", "train", "grpo"]
+        call += [str(self.kernel), "--adapter", "mine", "--weights", str(self.model), "--steps", str(steps), *more]
+        pipe = asyncio.subprocess.PIPE
+        return await asyncio.create_subprocess_exec(*call, env=environment, cwd=ROOT, stdout=pipe, stderr=pipe)
+
+    async def run(self, *more: str, code: int = 0, **settings: object) -> str:
+        """Run the command to its end and return what it printed, on one line."""
+        process = await self.start(*more, **settings)
+        out, err = await process.communicate()
+        said = (out + err).decode()
+        assert process.returncode == code, said
+        return " ".join(said.split())
+
+    def curve(self) -> list[dict]:
+        """The lines of `curve.jsonl`."""
+        return [json.loads(line) for line in (self.adapter / "curve.jsonl").read_text().splitlines()]
+
+    def batch(self, step: int) -> list[dict]:
+        """The samples of a step."""
+        return json.loads((self.adapter / f"batches/{step:05}.json").read_text())["samples"]
