@@ -26,7 +26,7 @@ from kernel_lsp.runner.nursery import ForkRequest
 from kernel_lsp.runner.open_nursery import NurseryGoneError, OpenNursery, fork_worker
 from kernel_lsp.runner.sandbox import Confinement
 from kernel_lsp.runner.sessions import kill_session
-from kernel_lsp.runner.spans import Span, SpanLog
+from kernel_lsp.runner.spans import SpanLog, WorkSpan
 from kernel_lsp.runner.warm import ForkServer, WarmNursery
 from kernel_lsp.runner.worker import Worker
 
@@ -268,7 +268,7 @@ class Pool:
             kill_session(process.pid)
             self._programs.discard(process.pid)
             await process.wait()
-            self.spans.add(process.pid, Path(command[0]).name, Span("run", began, time.monotonic_ns()))
+            self.spans.add(process.pid, Path(command[0]).name, WorkSpan("run", began, time.monotonic_ns()))
             shutil.rmtree(scratch, ignore_errors=True)
         return status, said.decode(errors="replace")
 

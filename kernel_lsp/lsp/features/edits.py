@@ -53,7 +53,7 @@ class Edits:
             self._jobs.start(Wanted(REFINE, now, kernel))
 
     async def may_apply_early(self, offer: "Offer") -> bool:
-        """Ask the user whether to apply a variant whose final checks are under way; return True if so."""
+        """Ask the user whether to apply a variant whose final checks are under way, and return the answer."""
         label = offer.verdict.evidence.candidate_label
         message = (
             f"The final checks of {label} are under way: its gain is confirmed, and is taken back if the sanitizer, "
