@@ -63,6 +63,7 @@ _FIRST = {
     (False, True): f"{_ROLES}.problem_once",
     (True, True): f"{_ROLES}.problem_once",
 }
+_LATER = {"oracle": f"{_ROLES}.shapes_once"}  # by role, a module that a fork server imports for later sessions alone
 _UNPACKED = (f"{_ROLES}.nvrtc_once",)
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 _RECIPES = {
@@ -187,8 +188,8 @@ class Pool:
         with self.spans.span(f"wait for the imports of {flavour} workers"):
             nursery = await asyncio.shield(self._nurseries[self._nursery(flavour)])
         first = _FIRST.get((triton, problem))
-        if first:
-            self._first_imports.setdefault(self._nursery(flavour), {})[first] = None
+        for module in filter(None, (first, _LATER.get(role))):
+            self._first_imports.setdefault(self._nursery(flavour), {})[module] = None
         scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self.scratch(flavour)))
         confinement: Confinement = {
             # The oracle maps the memory of subjects, which Landlock would forbid; it runs no candidate.
