@@ -106,7 +106,9 @@ def unpack(text: str) -> VerdictTrace | None:
     if not text:
         return None
     packed = msgspec.msgpack.decode(zlib.decompress(base64.b85decode(text)), type=_Packed)
-    pieces = tuple(TracePiece(process, packed.names[name], *rest) for process, name, *rest in packed.rows)
+    pieces = tuple(
+        TracePiece(process, packed.names[name], start, us, gpu) for process, name, start, us, gpu in packed.rows
+    )
     return VerdictTrace(packed.began_ns, packed.us, packed.processes, pieces, packed.left_out)
 
 

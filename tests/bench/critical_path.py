@@ -225,7 +225,7 @@ def table(row: dict[str, Any], top: int) -> str:
 
 def main() -> None:
     """Judge, print the paths, and record if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=NAME)
     parser.add_argument("--public", type=Path, help="where `tests.wild.fetch` has put public kernels")
     parser.add_argument("--only", action="append", default=[], help="kernels with this in their name")
     parser.add_argument("--top", type=int, default=12)
