@@ -262,9 +262,8 @@ export interface KernelResources {
   entry: string;
   /** The part of `shared_bytes` that launches ask for. */
   dynamic_shared_bytes: number;
-  /** Named barriers used. */
+  /** barriers, parameter_bytes: named barriers used, and the size of its parameters. */
   barriers: number;
-  /** Size of its parameters. */
   parameter_bytes: number;
   /** Limit on a block by `__launch_bounds__` or Triton's warps, all extents multiplied. */
   max_threads: number | null;
@@ -306,6 +305,8 @@ export interface Variant {
   interval: [number, number];
   /** Those that it changes. */
   kernels: string[];
+  /** True while its final checks are under way, which may take it back. */
+  pending: boolean;
 }
 
 /** A text. */
@@ -326,6 +327,7 @@ export interface ListedVariant {
   speedup: number;
   interval: [number, number];
   kernels: string[];
+  pending: boolean;
   fits: boolean;
 }
 
@@ -343,6 +345,7 @@ export interface VariantTexts {
   speedup: number;
   interval: [number, number];
   kernels: string[];
+  pending: boolean;
   /** True if its only file does not exist yet. */
   creates: boolean;
   files: FileText[];

@@ -106,8 +106,8 @@ function verdictRows(kernelId: string, file: FileRow, kernel: KernelRow): Row[] 
     rows.push({ kind: "verdict", uri: file.uri, verdict, id: `${kernelId}#${name}`, item, children: [] });
   };
   if (kernel.best !== null) {
-    const { verdict, label, title } = kernel.best;
-    add("best", verdict, leaf(brief(kernel.best), label, "verified", title, "verdict"));
+    const { verdict, label, title, pending } = kernel.best;
+    add("best", verdict, leaf(brief(kernel.best), label, pending ? "watch" : "verified", title, "verdict"));
   }
   if (file.last !== null && file.last.verdict !== kernel.best?.verdict) {
     const { verdict, outcome, label } = file.last;

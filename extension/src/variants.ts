@@ -68,7 +68,7 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
       return;
     }
     const items = found.map((variant) => ({
-      label: `${variant.fits ? "$(verified)" : "$(history)"} ${brief(variant)}`,
+      label: `${icon(variant)} ${brief(variant)}`,
       description: variant.label,
       detail: variant.fits ? variant.title : `${variant.title}; for an older version of the kernel`,
       variant,
@@ -124,6 +124,11 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
       }
     }, PAUSE_MS);
   }
+}
+
+function icon(variant: ListedVariant): string {
+  if (variant.pending) return "$(watch)";
+  return variant.fits ? "$(verified)" : "$(history)";
 }
 
 /** How much faster, without how sure. */

@@ -14,11 +14,8 @@ from kernel_lsp.cli.main import FINDINGS
 from kernel_lsp.cli.options import Gpu, Json, Workload
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.mutation_testing import FileStrength, measure_strength
 from kernel_lsp.report.check import file_view, recorded_view, summary_view
 from kernel_lsp.report.formats import FORMATS, CheckResults, FormatName
-from kernel_lsp.report.machine import strength_json
-from kernel_lsp.report.strength import strength_summary, strength_view
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.store.store import Store
 
@@ -58,7 +55,9 @@ def check(
         return
     settings = settings_for(paths[0], gpu=gpu, check__strict=strict)
     if strength:
-        _show_strength(sources, settings, workload, verbose=verbose, json=json)
+        from kernel_lsp.cli.strength import show_strength  # few ask for it
+
+        show_strength(sources, settings, workload, verbose=verbose, json=json)
         return
     form = FormatName.JSON if json else form
     quiet = form is not None and output is None
@@ -74,24 +73,6 @@ def check(
     if not quiet:
         out.print(summary_view(reports, strict=settings.check.strict))
     if not results.passed:
-        raise typer.Exit(FINDINGS)
-
-
-def _show_strength(
-    sources: tuple[SourceFile, ...], settings: Settings, workload: Path | None, *, verbose: bool, json: bool
-) -> None:
-    def show(report: FileStrength) -> None:
-        if not json:
-            out.print(strength_view(report, every=verbose))
-
-    with opened_store(settings) as store, err.status(f"planting bugs in {len(sources)} files"):
-        reports = asyncio.run(measure_strength(sources, settings, show, store=store, workload=workload))
-        say_notices(store)
-    if json:
-        typer.echo(strength_json(reports))
-    else:
-        out.print(strength_summary(reports))
-    if any(report.problem for report in reports):
         raise typer.Exit(FINDINGS)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.judge.building import Builders, Built
+from kernel_lsp.judge.final import FinalChecks
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
 from kernel_lsp.judge.inputs.findings import Findings
@@ -19,6 +20,7 @@ from kernel_lsp.judge.measure.blocks import Series
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.measure.procedure import FirstLook
 from kernel_lsp.judge.measure.statistics import Decision
+from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import DeviceState, SustainedRun, Trace
@@ -138,6 +140,8 @@ class Context:
         traces: the same for the evidence.
         calls: host and GPU time of eager calls.
         sustained: a steady load, if one was run.
+        on_confirmed: called with the ruling on a confirmed gain before its final checks, by who shows it then.
+        final_checks: when a confirmed gain had its final checks; None before there is one.
     """
 
     bench: Bench
@@ -163,6 +167,16 @@ class Context:
     traces: list[Trace] = field(default_factory=list[Trace])
     calls: list[CallTimes] = field(default_factory=list[CallTimes])
     sustained: SustainedRun | None = None
+    on_confirmed: Callable[[Ruling], None] | None = None
+    final_checks: FinalChecks | None = None
+
+    def confirmed(self, ruling: Ruling) -> None:
+        """Note that a gain is confirmed and that its final checks come next."""
+        self.final_checks = FinalChecks.AWAITED
+        if self.on_confirmed is not None:
+            self.final_checks = FinalChecks.UNDER_WAY
+            self.on_confirmed(ruling)
+            self.final_checks = FinalChecks.AFTERWARDS
 
     @property
     def measured(self) -> MeasuredBaseline:

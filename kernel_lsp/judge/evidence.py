@@ -15,6 +15,7 @@ from kernel_lsp.device.nvml import Faults
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.context import Bench, Context
 from kernel_lsp.judge.facts import opcodes
+from kernel_lsp.judge.final import FinalChecks
 from kernel_lsp.judge.measure import intervals
 from kernel_lsp.judge.measure.blocks import Series
 from kernel_lsp.judge.measure.digest import policy_digest
@@ -79,8 +80,9 @@ def _evidence(context: Context, ruling: Ruling, known: dict[str, str], address: 
         protections=context.protections,
         command=_command(target, address),
         sustained=context.sustained,
-        baseline_opcodes=_opcodes(bench, bench.baseline_built, ruling),
-        candidate_opcodes=_opcodes(bench, context.built, ruling),
+        baseline_opcodes=_opcodes(context, bench.baseline_built, ruling),
+        candidate_opcodes=_opcodes(context, context.built, ruling),
+        final_checks=context.final_checks,
     )
 
 
@@ -112,9 +114,13 @@ def address_of(bench: Bench, candidate: Candidate, known: dict[str, str]) -> str
     return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:20]
 
 
-def _opcodes(bench: Bench, built: Built | None, ruling: Ruling) -> dict[str, int]:
-    """Count the instructions of a faster version by kind; empty for other outcomes, for it takes 0.25 s a side."""
-    return opcodes(built, bench.settings) if built is not None and ruling.outcome is Outcome.FASTER else {}
+def _opcodes(context: Context, built: Built | None, ruling: Ruling) -> dict[str, int]:
+    """Count the instructions of a faster version by kind; it takes 0.25 s a side.
+
+    Empty for other outcomes, and for a gain that is shown before its final checks.
+    """
+    counts = ruling.outcome is Outcome.FASTER and context.final_checks is not FinalChecks.UNDER_WAY
+    return opcodes(built, context.bench.settings) if built is not None and counts else {}
 
 
 def _sources(target: Target, candidate: Candidate) -> dict[str, str]:

@@ -41,6 +41,7 @@ async def judge(context: Context) -> Ruling:
         ruling = await _timed(context)
         if context.known or ruling.outcome is not Outcome.FASTER:
             return ruling
+        context.confirmed(ruling)
         return await check_finally(context, ruling)
     except OutOfTimeError as error:
         return _out_of_time(context, error)

@@ -5,6 +5,8 @@ import random
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Self
 
 from kernel_lsp import policy
@@ -28,6 +30,7 @@ from kernel_lsp.judge.judgement import judge
 from kernel_lsp.judge.measure.cases import CaseChoice, NothingTimed, choose_cases, prepare
 from kernel_lsp.judge.measure.cost import CURE, OutOfTimeError
 from kernel_lsp.judge.measure.statistics import Decision
+from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Outcome, Verdict
@@ -191,6 +194,7 @@ class Session:
         *,
         always_run: bool = False,
         known: bool = False,
+        on_confirmed: Callable[[Verdict], None] | None = None,
     ) -> Verdict:
         """Return the verdict on one candidate.
 
@@ -199,12 +203,17 @@ class Session:
         of the same workload: it is checked on plain inputs only, and a gain gets no final checks. One whose process
         ends without a message is judged once more: another process may have killed it.
 
+        `on_confirmed` is called with the verdict on a confirmed gain before its final checks, which may take it back:
+        the verdict returned has the same id, and its evidence says that it was shown before.
+
         Raises:
             UnjudgedError: something broke that says nothing of the candidate; another session may judge it.
         """
         assert self.harness is not None, "open the session first"
         for last in (False, True):
             context = Context(self._bench(), candidate, known, always_run, on_decision, self._timeline())
+            if on_confirmed is not None:
+                context.on_confirmed = partial(_show_early, context, on_confirmed)
             with unattributed(), self.harness.launch_time.judgement():
                 ruling = await judge(context)
             if not ruling.died or last:
@@ -230,6 +239,11 @@ class Session:
             self.timer,
             self.pool.pids,
         )
+
+
+def _show_early(context: Context, show: Callable[[Verdict], None], ruling: Ruling) -> None:
+    """Show the verdict on a gain whose final checks are still to come."""
+    show(verdict_of(context, replace(ruling, reason=f"{ruling.reason}; its final checks are under way"), None))
 
 
 async def _memory_is_back(gpu: Gpu, free: int) -> None:

@@ -17,7 +17,7 @@ MOST_SPANS = 1000
 _US = 1000  # nanoseconds
 
 
-class Piece(NamedTuple):
+class TracePiece(NamedTuple):
     """One span of a trace; times in microseconds since the trace began.
 
     Attributes:
@@ -60,7 +60,7 @@ class VerdictTrace(msgspec.Struct, frozen=True):
     began_ns: int
     us: int
     processes: tuple[TracedProcess, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TracePiece, ...]
     left_out: int = 0
 
     def gpu_busy(self) -> tuple[tuple[int, int], ...]:
@@ -106,7 +106,9 @@ def unpack(text: str) -> VerdictTrace | None:
     if not text:
         return None
     packed = msgspec.msgpack.decode(zlib.decompress(base64.b85decode(text)), type=_Packed)
-    pieces = tuple(Piece(process, packed.names[name], *rest) for process, name, *rest in packed.rows)
+    pieces = tuple(
+        TracePiece(process, packed.names[name], start, us, gpu) for process, name, start, us, gpu in packed.rows
+    )
     return VerdictTrace(packed.began_ns, packed.us, packed.processes, pieces, packed.left_out)
 
 
@@ -133,8 +135,8 @@ def _processes(logged: Sequence[LoggedSpan]) -> tuple[TracedProcess, ...]:
     return tuple(TracedProcess(pid, roles[pid]) for pid in ordered)
 
 
-def _piece(logged: LoggedSpan, process: int, began: int, ended: int) -> Piece:
+def _piece(logged: LoggedSpan, process: int, began: int, ended: int) -> TracePiece:
     """Return a span as a piece of the trace between two times."""
     span = logged.span
     first, last = max(span.began, began), min(span.ended, ended)
-    return Piece(process, span.name, (first - began) // _US, max(last - first, 0) // _US, span.gpu)
+    return TracePiece(process, span.name, (first - began) // _US, max(last - first, 0) // _US, span.gpu)

@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict
 
 from kernel_lsp.compiler.occupancy import Cliff
+from kernel_lsp.judge.final import FinalChecks
 
 
 class Outcome(StrEnum):
@@ -237,8 +238,7 @@ class KernelResources(Record):
         limiter: what keeps it from being higher.
         entry: its symbol.
         dynamic_shared_bytes: the part of `shared_bytes` that launches ask for.
-        barriers: named barriers used.
-        parameter_bytes: size of its parameters.
+        barriers, parameter_bytes: named barriers used, and the size of its parameters.
         max_threads: limit on a block by `__launch_bounds__` or Triton's warps, all extents multiplied.
         cliffs: what would raise the occupancy, largest gain first.
         code: hash of its machine code.
@@ -335,7 +335,8 @@ class Evidence(Record):
     candidate's process (`runner.sandbox`); empty if it was never started. `traces` show what it ran on the GPU, `xids`
     which faults the driver reported meanwhile, by NVIDIA's numbers. `build_way` is `fast` or `full` where the candidate
     has `extensions`, else that of its build; `build_arch` is what it was compiled for, empty where nothing was. `where`
-    names the lane, where one of a pool judged. `trace` is where the time went, packed (`judge.spans`).
+    names the lane, where one of a pool judged. `trace` is where the time went, packed (`judge.spans`);
+    `final_checks` is there where a gain was confirmed.
     """
 
     created: str
@@ -369,6 +370,7 @@ class Evidence(Record):
     extensions: tuple[ExtensionRecord, ...] = ()
     where: Where | None = None
     trace: str = ""
+    final_checks: FinalChecks | None = None
 
 
 class Verdict(Record):
@@ -376,9 +378,7 @@ class Verdict(Record):
 
     Attributes:
         id: content address: hash of both texts, workload, settings, toolchain and device.
-        verdict: the outcome.
-        stage: the stage that decided it.
-        reason: one sentence for a person.
+        verdict, stage, reason: the outcome, the stage that decided it, and one sentence for a person.
         cases: paired timing by case; empty when timing was not reached.
         speedup: baseline over candidate, geometric mean over cases; None untimed.
         interval: 95 % interval of `speedup`.

@@ -198,6 +198,9 @@ class Jobs:
         if "verdict" in event:
             self._results.take(settings, event["verdict"])
             self._client.refresh()
+        elif "confirmed" in event:
+            self._results.confirm(settings, event["confirmed"], job.id)
+            self._client.refresh()
         elif "notice" in event:
             self._results.notice(event["notice"])
         elif "progress" in event:
@@ -245,6 +248,7 @@ class Jobs:
             if (emulation := job.result["report"]["emulation"]) is not None:
                 counters = [one for run in emulation["runs"] for one in run["counters"]]
                 self._analysis.counted(job.wanted.document, counters)
+        self._results.withdraw(job.id)
         self._background.start(self._results.settle())
         tells = not self._client.wants_job_progress  # a client with job progress shows the end itself
         if tells and job.state is not State.CANCELLED and not job.wanted.unasked:

@@ -38,8 +38,20 @@ class _Read:
     standing: "DocumentStatus"
 
 
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A verdict on a confirmed gain whose final checks a job makes, and the folder of the store it would be in."""
+
+    folder: Path
+    document: dict[str, Any]
+    job: str
+
+
 class StoredVerdicts:
-    """The stores that this session reads, and the verdicts that could not be written to them."""
+    """The stores that this session reads, and the verdicts that are not in them.
+
+    These are the ones that could not be written, and gains whose final checks are under way.
+    """
 
     def __init__(
         self, client: EditorConnection, background: Background, documents: Documents, settings: ClientSettings
@@ -51,13 +63,43 @@ class StoredVerdicts:
         self._known: dict[Path, Known] = {}
         self._read: dict[str, _Read] = {}
         self._unsaved: dict[str, tuple[Path, dict[str, Any]]] = {}
+        self._pending: dict[str, _Pending] = {}
+        self._early: set[str] = set()
         self._said: set[str] = set()
 
     def take(self, settings: "Settings", document: dict[str, Any]) -> None:
         """Note a verdict that a job has stored; if the disk refused, it is kept here and stored later."""
+        if (pending := self._pending.pop(str(document["id"]), None)) is not None and document["verdict"] != "FASTER":
+            self._taken_back(pending, document["reason"])
         self._unsaved[str(document["id"])] = settings.paths.data, document
-        self._read = {uri: replace(read, at=-math.inf) for uri, read in self._read.items()}  # shown until read anew
+        self._read_anew()
         self._background.start(self.settle())
+
+    def confirm(self, settings: "Settings", document: dict[str, Any], job: str) -> None:
+        """Note the verdict on a confirmed gain whose final checks a job still makes; it is in no store."""
+        self._pending[str(document["id"])] = _Pending(settings.paths.data, document, job)
+        self._read_anew()
+
+    def withdraw(self, job: str) -> None:
+        """Take back the gains whose final checks an ended job has not finished."""
+        for name, pending in tuple(self._pending.items()):
+            if pending.job == job:
+                del self._pending[name]
+                self._taken_back(pending, "the work ended before its final checks did; judge it again")
+                self._read_anew()
+
+    def applied_early(self, verdict: str) -> None:
+        """Note that the user has applied a variant before its final checks were over."""
+        self._early.add(verdict)
+
+    def _taken_back(self, pending: "_Pending", why: str) -> None:
+        evidence = pending.document["evidence"]
+        undo = " You have applied it: undo that." if pending.document["id"] in self._early else ""
+        self._client.show(f"{evidence['candidate_label']} is taken back: {why}.{undo}")
+
+    def _read_anew(self) -> None:
+        """Have all standings read again; they are shown as they were until then."""
+        self._read = {uri: replace(read, at=-math.inf) for uri, read in self._read.items()}
 
     def notice(self, text: str) -> None:
         """Tell the user about a problem of a store, once."""
@@ -112,6 +154,7 @@ class StoredVerdicts:
             return read.standing
         texts = {d.path: d.text for d in opened if d.on_disk}
         unsaved = [verdict for folder, verdict in self._unsaved.values() if folder == settings.paths.data]
+        unsaved += [one.document for one in self._pending.values() if one.folder == settings.paths.data]
         known = self._known.setdefault(settings.paths.data, {})
         found = await asyncio.to_thread(_look, store, known, unsaved, document, texts, settings)
         voiceless: dict[str, str] = {}
@@ -144,6 +187,7 @@ class StoredVerdicts:
         """Return the evidence of a verdict; the settings at `path` name the store."""
         folder = self._settings.at(path).paths.data
         unsaved = {name: document for name, (_, document) in self._unsaved.items()}
+        unsaved |= {name: pending.document for name, pending in self._pending.items()}
         return await asyncio.to_thread(_find_evidence, await self._store(folder), unsaved, verdict)
 
     def forget(self, uri: str) -> None:

@@ -124,6 +124,7 @@ class Variant:
         label: what was changed.
         title: the verdict in one line.
         kernels: those that it changes.
+        pending: true while its final checks are under way, which may take it back.
     """
 
     verdict: str
@@ -132,6 +133,7 @@ class Variant:
     speedup: float
     interval: tuple[float, float]
     kernels: tuple[str, ...]
+    pending: bool
 
 
 @dataclass(frozen=True, slots=True)

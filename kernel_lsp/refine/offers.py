@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from kernel_lsp.errors import SourceError
+from kernel_lsp.judge.final import FinalChecks
 from kernel_lsp.judge.verdict import Outcome, Verdict
 from kernel_lsp.refine.kernel_generation import LANGUAGES, is_plain_module, new_path, require_room
 from kernel_lsp.source.candidate import Candidate, SourceFile
@@ -31,9 +32,14 @@ class FileEdits:
 
 @dataclass(frozen=True)
 class Offer:
-    """A variant with the verdict FASTER, which can be applied."""
+    """A variant with the verdict FASTER, which can be applied; a pending one only where the user says so."""
 
     verdict: Verdict
+
+    @property
+    def pending(self) -> bool:
+        """True while the final checks of the gain are under way, which may take it back."""
+        return self.verdict.evidence.final_checks is FinalChecks.UNDER_WAY
 
     @cached_property
     def judged(self) -> SourceFile:

@@ -76,6 +76,7 @@ async def refine_target(
     on_open: Callable[[], None] = lambda: None,
     on_progress: Callable[[SearchProgress], None] = lambda _: None,
     on_verdict: Callable[[Verdict], None] = lambda _: None,
+    on_confirmed: Callable[[Verdict], None] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Refinement:
     """Search until the budget is spent, nothing helps or `stop` is set; results are stored at once.
@@ -89,6 +90,7 @@ async def refine_target(
         on_open: called when the baseline has been measured.
         on_progress: called with the progress of the search.
         on_verdict: called with each verdict after it was stored.
+        on_confirmed: called with the verdict on a confirmed gain before its final checks; it is not stored.
         say: called with early messages for the waiting user (`open_session`).
 
     Raises:
@@ -118,6 +120,7 @@ async def refine_target(
             on_progress=on_progress,
             on_tried=record,
             on_exchange=keep,
+            on_confirmed=on_confirmed,
         )
 
 

@@ -1,8 +1,10 @@
 """Search for a faster variant: a strategy decides what is tried, the judge decides what is faster."""
 
 import asyncio
+from collections.abc import Callable
 
 from kernel_lsp.judge.session import Session
+from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.refine.outcome import OnExchange, OnProgress, OnTried, Refinement
 from kernel_lsp.refine.strategies import STRATEGIES
 from kernel_lsp.refine.workbench import Workbench
@@ -18,6 +20,7 @@ async def refine(
     on_progress: OnProgress = lambda _: None,
     on_tried: OnTried = lambda _: None,
     on_exchange: OnExchange = lambda _: None,
+    on_confirmed: Callable[[Verdict], None] | None = None,
     stop: asyncio.Event | None = None,
     seed: int = 0,
 ) -> Refinement:
@@ -31,6 +34,7 @@ async def refine(
         on_progress: called with the progress of the search.
         on_tried: called with each candidate and its outcome.
         on_exchange: called with each turn of a model.
+        on_confirmed: called with the verdict on a confirmed gain before its final checks (`Session.judge`).
         stop: when it is set, the search ends with what was found so far. Cancelling the task instead ends it at once.
         seed: of all that is random.
 
@@ -39,7 +43,15 @@ async def refine(
         ModelError: the strategy is nothing but a model, and that cannot be asked.
         RunnerError: the baseline's own process failed while it was timed.
     """
-    bench = Workbench(session, budget, on_progress=on_progress, on_tried=on_tried, on_exchange=on_exchange, seed=seed)
+    bench = Workbench(
+        session,
+        budget,
+        on_progress=on_progress,
+        on_tried=on_tried,
+        on_exchange=on_exchange,
+        on_confirmed=on_confirmed,
+        seed=seed,
+    )
     if (why := bench.settled()) is not None:
         bench.finish(why)
         return bench.result

@@ -7,7 +7,7 @@ variant with the verdict FASTER is ever suggested.
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kernel_lsp.compiler.binary import Severity
@@ -72,6 +72,7 @@ class Workbench:
         on_progress: OnProgress,
         on_tried: OnTried,
         on_exchange: OnExchange,
+        on_confirmed: Callable[[Verdict], None] | None,
         seed: int,
     ) -> None:
         self.session, self.budget, self.seed = session, budget, seed
@@ -79,6 +80,7 @@ class Workbench:
         self.talking = Talking()
         self.notes: list[str] = []
         self._on_progress, self._on_tried, self._on_exchange = on_progress, on_tried, on_exchange
+        self._on_confirmed = on_confirmed
         self._random = random.Random(seed)
         self._makers = find_proposers(session.settings.refine.proposers, session.device)
         self._started = time.perf_counter()
@@ -407,7 +409,7 @@ class Workbench:
             judged += 1
             self.show(f"judging {candidate.label}")
             async with self._measuring:
-                verdict = await self.session.judge(candidate)
+                verdict = await self.session.judge(candidate, on_confirmed=self._on_confirmed)
             feedback = replace(_feedback(verdict), facts=self._feedback[candidate.digest].facts)
             self._judged[candidate.digest] = verdict
             self._note(Tried(candidate, feedback, verdict))

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.judge.spans import Piece, VerdictTrace, unpack
+from kernel_lsp.judge.spans import TracePiece, VerdictTrace, unpack
 from kernel_lsp.judge.verdict import Verdict
 
 _GPU = 0  # no process has this number
@@ -46,9 +46,9 @@ def _events(trace: VerdictTrace) -> Iterator[Event]:
         yield from (_complete(_GPU, 0, "idle", end, start - end, "gpu") for end, start in idle if start > end)
 
 
-def _rows(pieces: Iterable[Piece]) -> list[list[Piece]]:
+def _rows(pieces: Iterable[TracePiece]) -> list[list[TracePiece]]:
     """Spread pieces, in the order in which they begin, over as few rows as let them nest in each."""
-    rows: list[list[Piece]] = []
+    rows: list[list[TracePiece]] = []
     opened: list[list[int]] = []  # by row, the ends of the pieces that are still open, the innermost last
     for piece in pieces:
         for row, ends in zip(rows, opened, strict=True):

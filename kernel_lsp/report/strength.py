@@ -1,12 +1,14 @@
 """How much a green check of a kernel means: the bugs planted in it, and which of them its workload saw."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from kernel_lsp.mutation_testing import Fate, FileStrength, Mutant
+from kernel_lsp.report.machine import records_json
 from kernel_lsp.report.units import percent_text, seconds_text
 from kernel_lsp.workload.spec import workload_path
 
@@ -74,3 +76,11 @@ def _table(mutants: Sequence[Mutant]) -> Table:
         why = f"{mutant.by}: {mutant.reason}" if mutant.by else mutant.reason
         table.add_row(str(mutant.line), fate, change, Text(why))
     return table
+
+
+def strength_json(reports: Sequence[FileStrength]) -> str:
+    """One object: in `files` each report with its `score`, and `caught` and `counted` over all of them."""
+    files = [{"score": one.score} | {each.name: getattr(one, each.name) for each in fields(one)} for one in reports]
+    caught = sum(len(report.of(Fate.CAUGHT)) for report in reports)
+    counted = caught + sum(len(report.of(Fate.SURVIVED)) for report in reports)
+    return records_json({"caught": caught, "counted": counted, "files": files})

@@ -9,12 +9,15 @@ if TYPE_CHECKING:
 
 
 def speedup_title(verdict: "Verdict") -> str:
-    """`1.42x faster (95 % CI 1.40-1.44), 4 cases, verified on NVIDIA H200`; what was not timed says its outcome."""
+    """`1.42x faster (95 % CI 1.40-1.44), 4 cases, verified on NVIDIA H200`; what was not timed says its outcome.
+
+    Before its final checks a gain is said to be measured, not verified.
+    """
     if verdict.speedup is None:
         return verdict.verdict
     cases = f"{len(verdict.cases)} case{'s' if len(verdict.cases) != 1 else ''}"
     device = verdict.evidence.device
-    where = f", verified on {device.name}" if device else ""
+    where = f", {'measured' if _is_pending(verdict) else 'verified'} on {device.name}" if device else ""
     return f"{short_title(verdict)}, {cases}{where}"
 
 
@@ -26,7 +29,14 @@ def short_title(verdict: "Verdict") -> str:
 
 
 def brief_title(verdict: "Verdict") -> str:
-    """`1.42x faster`, where a click shows how sure that is."""
+    """`1.42x faster`, where a click shows how sure that is; with `, confirmed, final checks under way` until then."""
     if verdict.speedup is None:
         return verdict.verdict
-    return f"{speedup_text(verdict.speedup)} {'faster' if verdict.speedup >= 1 else 'as fast'}"
+    pending = ", confirmed, final checks under way" if _is_pending(verdict) else ""
+    return f"{speedup_text(verdict.speedup)} {'faster' if verdict.speedup >= 1 else 'as fast'}{pending}"
+
+
+def _is_pending(verdict: "Verdict") -> bool:
+    from kernel_lsp.judge.final import FinalChecks
+
+    return verdict.evidence.final_checks is FinalChecks.UNDER_WAY

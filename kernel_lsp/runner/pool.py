@@ -26,7 +26,7 @@ from kernel_lsp.runner.nursery import ForkRequest
 from kernel_lsp.runner.open_nursery import NurseryGoneError, OpenNursery, fork_worker
 from kernel_lsp.runner.sandbox import Confinement
 from kernel_lsp.runner.sessions import kill_session
-from kernel_lsp.runner.spans import Span, SpanLog
+from kernel_lsp.runner.spans import SpanLog, WorkSpan
 from kernel_lsp.runner.warm import ForkServer, WarmNursery
 from kernel_lsp.runner.worker import Worker
 
@@ -63,6 +63,7 @@ _FIRST = {
     (False, True): f"{_ROLES}.problem_once",
     (True, True): f"{_ROLES}.problem_once",
 }
+_LATER = {"oracle": f"{_ROLES}.shapes_once"}  # by role, a module that a fork server imports for later sessions alone
 _UNPACKED = (f"{_ROLES}.nvrtc_once",)
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 _RECIPES = {
@@ -187,8 +188,8 @@ class Pool:
         with self.spans.span(f"wait for the imports of {flavour} workers"):
             nursery = await asyncio.shield(self._nurseries[self._nursery(flavour)])
         first = _FIRST.get((triton, problem))
-        if first:
-            self._first_imports.setdefault(self._nursery(flavour), {})[first] = None
+        for module in filter(None, (first, _LATER.get(role))):
+            self._first_imports.setdefault(self._nursery(flavour), {})[module] = None
         scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self.scratch(flavour)))
         confinement: Confinement = {
             # The oracle maps the memory of subjects, which Landlock would forbid; it runs no candidate.
@@ -268,7 +269,7 @@ class Pool:
             kill_session(process.pid)
             self._programs.discard(process.pid)
             await process.wait()
-            self.spans.add(process.pid, Path(command[0]).name, Span("run", began, time.monotonic_ns()))
+            self.spans.add(process.pid, Path(command[0]).name, WorkSpan("run", began, time.monotonic_ns()))
             shutil.rmtree(scratch, ignore_errors=True)
         return status, said.decode(errors="replace")
 

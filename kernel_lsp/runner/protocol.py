@@ -17,7 +17,7 @@ import msgspec
 
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.runner import messages
-from kernel_lsp.runner.spans import WORKER, Span
+from kernel_lsp.runner.spans import WORKER, WorkSpan
 
 HEADER = struct.Struct("<I")
 MAX_MESSAGE = 256 << 20
@@ -60,7 +60,7 @@ class Reply(msgspec.Struct, frozen=True):
     nonce: str
     body: bytes = b""
     error: RemoteError | None = None
-    spans: tuple[Span, ...] = ()
+    spans: tuple[WorkSpan, ...] = ()
 
 
 class Greeting(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ _MOST_OF_A_LOG = 8192
 _LONGEST_NAME = 60
 
 
-class Span(msgspec.Struct, frozen=True, array_like=True):
+class WorkSpan(msgspec.Struct, frozen=True, array_like=True):
     """One piece of work; times in nanoseconds. With `gpu` the process waited for the GPU to do it."""
 
     name: str
@@ -34,7 +34,7 @@ class WorkerSpans:
     """The spans of one worker since its last answer."""
 
     def __init__(self) -> None:
-        self._spans: deque[Span] = deque(maxlen=_MOST_OF_A_WORKER)
+        self._spans: deque[WorkSpan] = deque(maxlen=_MOST_OF_A_WORKER)
 
     @contextmanager
     def span(self, name: str, *, gpu: bool = False) -> Generator[None]:
@@ -43,9 +43,9 @@ class WorkerSpans:
         try:
             yield
         finally:
-            self._spans.append(Span(name, began, time.monotonic_ns(), gpu))
+            self._spans.append(WorkSpan(name, began, time.monotonic_ns(), gpu))
 
-    def drain(self) -> tuple[Span, ...]:
+    def drain(self) -> tuple[WorkSpan, ...]:
         """Return the spans, and forget them."""
         spans = tuple(self._spans)
         self._spans.clear()
@@ -62,7 +62,7 @@ class LoggedSpan:
 
     pid: int
     role: str
-    span: Span
+    span: WorkSpan
 
 
 class SpanLog:
@@ -78,18 +78,18 @@ class SpanLog:
         try:
             yield
         finally:
-            self.add(os.getpid(), PARENT, Span(name, began, time.monotonic_ns()))
+            self.add(os.getpid(), PARENT, WorkSpan(name, began, time.monotonic_ns()))
 
-    def add(self, pid: int, role: str, span: Span) -> None:
+    def add(self, pid: int, role: str, span: WorkSpan) -> None:
         """Note a span of a process."""
         self._spans.append(LoggedSpan(pid, role, span))
 
-    def report(self, pid: int, role: str, spans: Sequence[Span], since: int) -> None:
+    def report(self, pid: int, role: str, spans: Sequence[WorkSpan], since: int) -> None:
         """Note what a worker reports, clipped to the time from `since` until now."""
         now = time.monotonic_ns()
         for span in spans[:_MOST_OF_A_WORKER]:
             began = min(max(span.began, since), now)
-            self.add(pid, role, Span(span.name[:_LONGEST_NAME], began, min(max(span.ended, began), now), span.gpu))
+            self.add(pid, role, WorkSpan(span.name[:_LONGEST_NAME], began, min(max(span.ended, began), now), span.gpu))
 
     def since(self, began: int) -> Iterable[LoggedSpan]:
         """Return the spans that ended at or after a time, by `time.monotonic_ns`."""

@@ -16,7 +16,7 @@ from kernel_lsp import errors
 from kernel_lsp.runner import messages, protocol
 from kernel_lsp.runner.messages import Answer, Request
 from kernel_lsp.runner.sessions import kill_session
-from kernel_lsp.runner.spans import Span, SpanLog
+from kernel_lsp.runner.spans import SpanLog, WorkSpan
 
 _LAST_BYTES = 4096
 _Message = TypeVar("_Message", protocol.Greeting, protocol.Reply)
@@ -44,7 +44,7 @@ class WorkerTimedOut(errors.RunnerError):
 class Worker:
     """A worker process with a folder of its own. It answers one request at a time; others wait for their turn.
 
-    `spans` takes the time of each request, and what the worker reports of it.
+    `spans` takes the time of each request, and what the worker reports about its own work.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Worker:
         try:
             reply = await self._exchange(call)
         finally:
-            self._spans.add(self.pid, self.role, Span(call.name, began, time.monotonic_ns()))
+            self._spans.add(self.pid, self.role, WorkSpan(call.name, began, time.monotonic_ns()))
         self._spans.report(self.pid, self.role, reply.spans, self._reported)
         self._reported = time.monotonic_ns()
         return reply

@@ -31,7 +31,7 @@ from typing import Any
 from kernel_lsp.device.choice import target_device
 from kernel_lsp.device.device import Device
 from kernel_lsp.device.nvml import find_gpus
-from kernel_lsp.judge.spans import Piece, VerdictTrace, union, unpack
+from kernel_lsp.judge.spans import TracePiece, VerdictTrace, union, unpack
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.refine.rewrites import find_rewrites
@@ -83,7 +83,7 @@ def critical_path(trace: VerdictTrace) -> list[Step]:
     return [*path, *_of_the_parent(trace, 0, at)][::-1]
 
 
-def _requests(trace: VerdictTrace) -> Iterator[Piece]:
+def _requests(trace: VerdictTrace) -> Iterator[TracePiece]:
     """Yield the outermost pieces of each worker."""
     ends: dict[int, int] = {}
     for piece in trace.pieces:
@@ -92,7 +92,7 @@ def _requests(trace: VerdictTrace) -> Iterator[Piece]:
             yield piece
 
 
-def _gpu(trace: VerdictTrace, outer: Piece) -> Sequence[tuple[int, int]]:
+def _gpu(trace: VerdictTrace, outer: TracePiece) -> Sequence[tuple[int, int]]:
     inner = (p for p in trace.pieces if p.gpu and p.process == outer.process)
     return union((p.start, p.end) for p in inner if p.start < outer.end and outer.start < p.end)
 
@@ -225,7 +225,7 @@ def table(row: dict[str, Any], top: int) -> str:
 
 def main() -> None:
     """Judge, print the paths, and record if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=NAME)
     parser.add_argument("--public", type=Path, help="where `tests.wild.fetch` has put public kernels")
     parser.add_argument("--only", action="append", default=[], help="kernels with this in their name")
     parser.add_argument("--top", type=int, default=12)

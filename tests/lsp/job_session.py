@@ -275,8 +275,17 @@ def kernel_file(folder: Path) -> Path:
 
 def store_offer(folder: Path, kernel: Path, variant: str, **changes: Any) -> Verdict:
     """A FASTER verdict as an earlier judgement on a GPU would have left it; `launch` is the variant's workload file."""
+    verdict = verdict_on(kernel, variant, **changes)
+    with open_store(data_of(folder)) as store:
+        store.save_verdict(verdict.model_dump(mode="json"))
+    return verdict
+
+
+def verdict_on(kernel: Path, variant: str, **changes: Any) -> Verdict:
+    """A FASTER verdict on a variant of a file; `final_checks` goes into its evidence."""
     target = make_target(kernel)
     launch = changes.pop("launch", None)
+    final_checks = changes.pop("final_checks", None)
     candidate = target.version(variant, changes.pop("label", "num_warps 4 -> 2"), "tuner", launch)
     sources = {"baseline": target.source.text, "candidate": variant, "workload": target.workload.source.text}
     rests_on = evidence(
@@ -286,11 +295,9 @@ def store_offer(folder: Path, kernel: Path, variant: str, **changes: Any) -> Ver
         kernel_path=str(kernel),
         workload_path=str(target.workload.source.path),
         sources=sources | ({"candidate_launch": launch} if launch else {}),
+        final_checks=final_checks,
     )
-    verdict = faster(**({"id": candidate.digest[:20], "evidence": rests_on} | changes))
-    with open_store(data_of(folder)) as store:
-        store.save_verdict(verdict.model_dump(mode="json"))
-    return verdict
+    return faster(**({"id": candidate.digest[:20], "evidence": rests_on} | changes))
 
 
 def data_of(folder: Path) -> Path:

@@ -100,6 +100,8 @@ class CodeActions:
             found = (await self._results.of(document)).offer(data["verdict"])
             if found is None:
                 raise protocol.RequestFailed("The result is not in the store any more.")
+            if found.pending:
+                raise protocol.RequestFailed("Its final checks are under way. It can be applied once they have passed.")
             try:
                 action.edit, _ = await self._edits.edit_of(document, found)
             except KernelLspError as error:
@@ -202,8 +204,11 @@ class CodeActions:
     def _application(
         self, document: Document, offer: "Offer", title: str, kernel: str | None = None, *, resolves: bool
     ) -> types.CodeAction:
-        """Return the action that applies a variant; its edit is made when picked, if the client supports that."""
-        if not resolves:
+        """Return the action that applies a variant; its edit is made when picked, if the client supports that.
+
+        One whose final checks are under way is applied by the command alone, which asks the user first.
+        """
+        if not resolves or offer.pending:
             return _command(title, REWRITES, "apply", [document.uri, offer.verdict.id])
         given = {"uri": document.uri, "kernel": kernel, "verdict": offer.verdict.id}
         return types.CodeAction(title, REWRITES, data=given)

@@ -55,11 +55,22 @@ class ResultCommands:
         }
 
     async def apply(self, uri: str, verdict: str) -> bool:
-        """Have the editor apply a verified variant; return True if it did."""
+        """Have the editor apply a verified variant; return True if it did.
+
+        The user is asked about one whose final checks are under way.
+        """
         document = self._documents.read(uri)
         offer = await self._results.offer_of(document, verdict)
+        if offer.pending:
+            if not await self._edits.may_apply_early(offer):
+                return False
+            document = self._documents.read(uri)
+            offer = await self._results.offer_of(document, verdict)  # it may have been taken back meanwhile
         try:
-            return await self._edits.apply(document, offer)
+            applied = await self._edits.apply(document, offer)
+            if applied and offer.pending:
+                self._results.applied_early(verdict)
+            return applied
         except SourceError as error:
             kernel = offer.kernels[0].name if len(offer.kernels) == 1 else None
             self._background.start(self._edits.ask_to_judge_again(document, kernel, error))

@@ -52,6 +52,18 @@ class Edits:
         if answer is not None and answer.title == refine.title and (now := self._documents.get(document.uri)):
             self._jobs.start(Wanted(REFINE, now, kernel))
 
+    async def may_apply_early(self, offer: "Offer") -> bool:
+        """Ask the user whether to apply a variant whose final checks are under way, and return the answer."""
+        label = offer.verdict.evidence.candidate_label
+        message = (
+            f"The final checks of {label} are under way: its gain is confirmed, and is taken back if the sanitizer, "
+            "the emulator or a steady load finds something. It can be applied once they have passed."
+        )
+        now = types.MessageActionItem("Apply it now")
+        params = types.ShowMessageRequestParams(types.MessageType.Warning, message, [now])
+        answer = await self._client.window_show_message_request_async(params)
+        return answer is not None and answer.title == now.title
+
     async def edit_of(self, document: Document, offer: "Offer") -> tuple[types.WorkspaceEdit, "Sequence[FileEdits]"]:
         """Return the edit that turns the current text into a suggestion's variant, for the client and as our records.
 

@@ -86,7 +86,7 @@ class Views:
         if uri is not None:
             with suppress(KernelLspError):  # the file is gone, or is not text: then there is nothing to apply it to
                 offers = tuple((await self._results.of(self._documents.read(uri))).offers)
-        applies = any(offer.verdict.id == found.verdict.id for offer in offers)
+        applies = any(offer.verdict.id == found.verdict.id and not offer.pending for offer in offers)
         return await asyncio.to_thread(_as_page, found, applies)
 
     async def status(self, _: Nothing) -> ServerStatus:
@@ -210,6 +210,7 @@ def _variant(offer: "Offer") -> Variant:
         speedup=verdict.speedup,
         interval=verdict.interval,
         kernels=tuple(kernel.name for kernel in offer.kernels),
+        pending=offer.pending,
     )
 
 

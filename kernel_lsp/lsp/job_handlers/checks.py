@@ -6,7 +6,7 @@ from typing import Any
 from kernel_lsp.check import FileReport, check, record_baseline
 from kernel_lsp.judge.verdict import CheckStatus
 from kernel_lsp.lsp.job_handlers.context import JobContext
-from kernel_lsp.report.machine import check_json
+from kernel_lsp.report.formats.json import check_json
 from kernel_lsp.source.files import read_source
 
 

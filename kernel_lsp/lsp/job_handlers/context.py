@@ -69,6 +69,11 @@ class JobContext:
         self.store.save_verdict(verdict.model_dump(mode="json"))
         self.tell(verdict)
 
+    def confirmed(self, verdict: Verdict) -> None:
+        """Send the verdict on a confirmed gain to the server before its final checks; it is not stored."""
+        self.emit({"confirmed": verdict.model_dump(mode="json")})
+        self.doing(f"final checks of {verdict.evidence.candidate_label}")
+
     def tell(self, verdict: Verdict) -> None:
         """Send a verdict that is already stored to the server."""
         self.emit({"verdict": verdict.model_dump(mode="json")})

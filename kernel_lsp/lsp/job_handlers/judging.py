@@ -76,6 +76,6 @@ async def _judge(job: JobContext, target: Target, candidate: Candidate) -> Verdi
     job.doing("building and measuring the baseline")
     async with open_session(target, job.settings, job.pool, say=job.doing) as session:
         job.doing("building, running and checking the candidate")
-        verdict = await session.judge(candidate, show)
+        verdict = await session.judge(candidate, show, on_confirmed=job.confirmed)
     job.decided(verdict)
     return verdict

@@ -21,6 +21,7 @@ async def refine(job: JobContext) -> dict[str, Any]:
         pool=job.pool,
         on_progress=lambda progress: job.emit({"progress": asdict(progress)}),
         on_verdict=job.tell,
+        on_confirmed=job.confirmed,
     )
     return {
         "reason": found.reason,

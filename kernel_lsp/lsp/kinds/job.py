@@ -2,7 +2,8 @@
 
 Parameters: `work`, `path`, `kernel` (or null), `label` (or null), `texts` (open files as they are in the editor, by
 path) and `settings` (the tree as JSON). Events: `{"doing": text}`, `{"progress": refine.progress.Progress}`,
-`{"verdict": judge.verdict.Verdict}`, sent when it has been stored, and `{"notice": text}`. The result has `reason`, one
+`{"verdict": judge.verdict.Verdict}`, sent when it has been stored, `{"confirmed": Verdict}` before the final checks of
+a gain, and `{"notice": text}`. The result has `reason`, one
 sentence; `verdict`, the id of the one that it rests on, or null; and what its handler adds.
 
 Before a job is known the process may be asked to `prepare`, the only parameter then: its workers begin to import.

@@ -1,9 +1,21 @@
 """The reports themselves."""
 
+from collections.abc import Sequence
+from dataclasses import fields
+
+from kernel_lsp.check import FileReport
 from kernel_lsp.report.formats.results import CheckResults
-from kernel_lsp.report.machine import check_json
+from kernel_lsp.report.machine import records_json
 
 
 def json(results: CheckResults) -> str:
     """One object: `ok`, and in `files` each report with its own `ok`."""
     return check_json(results.reports) + "\n"
+
+
+def check_json(reports: Sequence[FileReport]) -> str:
+    """One object: `ok`, and in `files` each report with its own `ok`."""
+    files = [
+        {"ok": report.ok} | {each.name: getattr(report, each.name) for each in fields(report)} for report in reports
+    ]
+    return records_json({"ok": all(report.ok for report in reports), "files": files})

@@ -86,6 +86,20 @@ print([name for name in {heavy!r} if name in sys.modules])
     assert answer.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize(
+    ("command", "others"),
+    [
+        ("judge", ("kernel_lsp.check", "kernel_lsp.mutation_testing", "kernel_lsp.refine", "kernel_lsp.bench")),
+        ("report", ("kernel_lsp.check", "kernel_lsp.mutation_testing")),
+        ("check", ("kernel_lsp.mutation_testing", "kernel_lsp.refine", "kernel_lsp.lsp")),
+    ],
+)
+def test_a_command_imports_no_other_commands_work(command, others):
+    code = f"import sys, kernel_lsp.cli.{command}; print([name for name in {others!r} if name in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert answer.stdout == "[]\n"
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_and_imports_no_gpu_library(command):
     code = f"""

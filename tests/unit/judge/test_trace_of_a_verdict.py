@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.judge.spans import MOST_SPANS, Piece, TracedProcess, VerdictTrace, pack, trace_since, union, unpack
-from kernel_lsp.runner.spans import PARENT, Span, SpanLog
+from kernel_lsp.judge.spans import MOST_SPANS, TracedProcess, TracePiece, VerdictTrace, pack, trace_since, union, unpack
+from kernel_lsp.runner.spans import PARENT, SpanLog, WorkSpan
 from tests.unit.judge.simulated_gpu import SimulatedGpu, judged
 
 MS = 1_000_000  # nanoseconds
 MOST_BYTES = 20_000  # of the text of a trace that is as long as any
 
 
-def log_of(*spans: tuple[int, str, Span]) -> SpanLog:
+def log_of(*spans: tuple[int, str, WorkSpan]) -> SpanLog:
     log = SpanLog()
     for pid, role, span in spans:
         log.add(pid, role, span)
@@ -25,23 +25,30 @@ def log_of(*spans: tuple[int, str, Span]) -> SpanLog:
 
 def test_the_parent_comes_first_and_pieces_in_the_order_of_their_start() -> None:
     began = time.monotonic_ns() - 100 * MS
-    worker = (7, "subject", Span("Run", began + 10 * MS, began + 30 * MS, gpu=True))
-    stage = (os.getpid(), PARENT, Span("correct", began + 5 * MS, began + 40 * MS))
+    worker = (7, "subject", WorkSpan("Run", began + 10 * MS, began + 30 * MS, gpu=True))
+    stage = (os.getpid(), PARENT, WorkSpan("correct", began + 5 * MS, began + 40 * MS))
     trace = trace_since(log_of(worker, stage), began)
     assert trace.processes == (TracedProcess(os.getpid(), PARENT), TracedProcess(7, "subject"))
-    assert trace.pieces == (Piece(0, "correct", 5000, 35_000, gpu=False), Piece(1, "Run", 10_000, 20_000, gpu=True))
+    assert trace.pieces == (
+        TracePiece(0, "correct", 5000, 35_000, gpu=False),
+        TracePiece(1, "Run", 10_000, 20_000, gpu=True),
+    )
     assert trace.us >= 100_000
 
 
 def test_what_began_before_is_clipped_and_what_ended_before_is_left_out() -> None:
     began = time.monotonic_ns() - 100 * MS
-    spans = [Span("over", began - 20 * MS, began - MS), Span("under way", began - 20 * MS, began + 30 * MS)]
+    spans = [WorkSpan("over", began - 20 * MS, began - MS), WorkSpan("under way", began - 20 * MS, began + 30 * MS)]
     trace = trace_since(log_of(*((7, "build", span) for span in spans)), began)
-    assert trace.pieces == (Piece(0, "under way", 0, 30_000, gpu=False),)
+    assert trace.pieces == (TracePiece(0, "under way", 0, 30_000, gpu=False),)
 
 
 def test_a_trace_comes_back_as_it_was_packed() -> None:
-    pieces = (Piece(0, "a stage", 0, 9, gpu=False), Piece(1, "Run", 1, 3, gpu=True), Piece(1, "Run", 5, 2, gpu=True))
+    pieces = (
+        TracePiece(0, "a stage", 0, 9, gpu=False),
+        TracePiece(1, "Run", 1, 3, gpu=True),
+        TracePiece(1, "Run", 5, 2, gpu=True),
+    )
     trace = VerdictTrace(123, 9, (TracedProcess(5, PARENT), TracedProcess(7, "subject")), pieces, 4)
     assert unpack(pack(trace)) == trace
     assert unpack("") is None
@@ -51,10 +58,10 @@ def test_the_longest_are_kept_of_too_many_and_the_text_stays_small() -> None:
     began, rng = time.monotonic_ns() - 10_000 * MS, random.Random(1)
     starts = [began + rng.randrange(9000 * MS) for _ in range(4 * MOST_SPANS)]
     spans = [
-        (number % 9, "subject", Span(f"request {number % 40}", s, s + rng.randrange(MS)))
+        (number % 9, "subject", WorkSpan(f"request {number % 40}", s, s + rng.randrange(MS)))
         for number, s in enumerate(starts)
     ]
-    long = (3, "subject", Span("long", began, began + 5000 * MS))
+    long = (3, "subject", WorkSpan("long", began, began + 5000 * MS))
     trace = trace_since(log_of(*spans, long), began)
     assert len(trace.pieces) == MOST_SPANS
     assert trace.left_out == 3 * MOST_SPANS + 1
@@ -65,8 +72,8 @@ def test_the_longest_are_kept_of_too_many_and_the_text_stays_small() -> None:
 def test_waiting_in_two_processes_at_once_counts_once() -> None:
     waiting = [(0, 10), (5, 20), (30, 31), (20, 22)]
     assert union(waiting) == ((0, 22), (30, 31))
-    pieces = tuple(Piece(0, "wait", start, end - start, gpu=True) for start, end in waiting)
-    other = Piece(0, "compile", 22, 8, gpu=False)
+    pieces = tuple(TracePiece(0, "wait", start, end - start, gpu=True) for start, end in waiting)
+    other = TracePiece(0, "compile", 22, 8, gpu=False)
     assert VerdictTrace(0, 40, (TracedProcess(7, "subject"),), (*pieces, other)).gpu_busy() == ((0, 22), (30, 31))
 
 

@@ -7,24 +7,24 @@ from typing import Any
 import pytest
 
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.judge.spans import Piece, TracedProcess, VerdictTrace, pack
+from kernel_lsp.judge.spans import TracedProcess, TracePiece, VerdictTrace, pack
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.report.chrome_trace import chrome_trace
 from tests.unit.report.sample_verdicts import evidence, faster
 
 PROCESSES = (TracedProcess(100, "kernel-lsp"), TracedProcess(200, "subject"))
 PIECES = (
-    Piece(0, "confirm", 0, 500, gpu=False),
-    Piece(0, "steady load", 500, 300, gpu=False),
-    Piece(0, "sanitize", 510, 400, gpu=False),
-    Piece(1, "RunSegments", 100, 50, gpu=False),
-    Piece(1, "answer RunSegments", 105, 40, gpu=False),
-    Piece(1, "segment", 110, 30, gpu=True),
-    Piece(1, "segment", 600, 100, gpu=True),
+    TracePiece(0, "confirm", 0, 500, gpu=False),
+    TracePiece(0, "steady load", 500, 300, gpu=False),
+    TracePiece(0, "sanitize", 510, 400, gpu=False),
+    TracePiece(1, "RunSegments", 100, 50, gpu=False),
+    TracePiece(1, "answer RunSegments", 105, 40, gpu=False),
+    TracePiece(1, "segment", 110, 30, gpu=True),
+    TracePiece(1, "segment", 600, 100, gpu=True),
 )
 
 
-def events(pieces: tuple[Piece, ...] = PIECES) -> list[dict[str, Any]]:
+def events(pieces: tuple[TracePiece, ...] = PIECES) -> list[dict[str, Any]]:
     trace = VerdictTrace(1_000_000, 1000, PROCESSES, pieces, 3)
     document = json.loads(chrome_trace(verdict_with(pack(trace))))
     assert document["otherData"]["left_out"] == 3

@@ -13,7 +13,8 @@ from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage
 from kernel_lsp.refine.outcome import Refinement, Tried
 from kernel_lsp.refine.proposer import Feedback
 from kernel_lsp.report.check import file_view, summary_view
-from kernel_lsp.report.machine import check_json, refinement_json
+from kernel_lsp.report.formats.json import check_json
+from kernel_lsp.report.machine import refinement_json
 from kernel_lsp.report.search import NEAREST, attempts_view
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from kernel_lsp.runner.spans import PARENT, Span, SpanLog, WorkerSpans
+from kernel_lsp.runner.spans import PARENT, SpanLog, WorkerSpans, WorkSpan
 
 
 def test_a_span_is_noted_also_if_the_work_raises() -> None:
@@ -40,7 +40,7 @@ def test_a_worker_that_notes_without_end_keeps_the_latest() -> None:
 @pytest.mark.parametrize(("began", "ended"), [(0, 1), (1 << 70, 1 << 71), (-(1 << 60), 1 << 71), (1 << 71, 0)], ids=str)
 def test_what_a_worker_claims_lies_within_the_parents_request(began: int, ended: int) -> None:
     log, asked = SpanLog(), time.monotonic_ns()
-    log.report(7, "subject", [Span("x" * 10_000, began, ended)], asked)
+    log.report(7, "subject", [WorkSpan("x" * 10_000, began, ended)], asked)
     (logged,) = log.since(asked)
     assert asked <= logged.span.began <= logged.span.ended <= time.monotonic_ns()
     assert len(logged.span.name) < 100
@@ -48,7 +48,7 @@ def test_what_a_worker_claims_lies_within_the_parents_request(began: int, ended:
 
 def test_a_worker_cannot_flood_the_log() -> None:
     log = SpanLog()
-    log.report(7, "subject", [Span("x", 0, 1)] * 100_000, 0)
+    log.report(7, "subject", [WorkSpan("x", 0, 1)] * 100_000, 0)
     assert len(list(log.since(0))) < 1000
 
 

@@ -16,6 +16,7 @@ from kernel_lsp.runner.libraries import importable, shared
 from kernel_lsp.runner.messages.subject import Load
 from kernel_lsp.runner.pool import Flavour, Pool
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 _PROGRAM = """
 import importlib, sys
 from kernel_lsp.runner import pool
@@ -31,6 +32,30 @@ def test_compilers_that_few_kernels_need_are_not_imported() -> None:
     ran = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.split() == []
+
+
+_SIZES = """
+import sys
+from pathlib import Path
+from kernel_lsp.runner.workers import oracle, shapes_once
+from kernel_lsp.runner.workers.draws import Draws
+from kernel_lsp.workload.load import load_workload
+import torch
+
+path = Path(sys.argv[1])
+draws = Draws(load_workload(path.read_text(), path, "cpu", 1), "cpu")
+before = set(sys.modules)
+assert all(draws.sizes())
+print(*sorted(sys.modules.keys() - before))
+print(torch.cuda.is_initialized())
+"""
+
+
+def test_an_oracle_of_a_later_session_learns_sizes_without_imports() -> None:
+    workload = EXAMPLES / "cuda" / "saxpy_workload.py"
+    ran = subprocess.run([sys.executable, "-c", _SIZES, workload], capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == ["", "False"]
 
 
 @pytest.mark.parametrize(
