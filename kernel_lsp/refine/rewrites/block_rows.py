@@ -34,8 +34,10 @@ _THREADS = (1024, 256, 512)
 _WARP = {f"(threadIdx.x{by})" for by in ("/32", ">>5", "/warpSize")}
 _WARPS = {f"(blockDim.x{by})" for by in ("/32", ">>5", "/warpSize")}
 _THREAD = "((blockDim.x*blockIdx.x)+threadIdx.x)"
-_ROW = {"({}+{})".format(*sorted(["({}*{})".format(*sorted(["blockIdx.x", n])), w])) for n in _WARPS for w in _WARP}
-_ROW |= {f"({_THREAD}{by})" for by in ("/32", ">>5", "/warpSize")}
+_ROW = {
+    *("({}+{})".format(*sorted(["({}*{})".format(*sorted(["blockIdx.x", n])), w])) for n in _WARPS for w in _WARP),
+    *(f"({_THREAD}{by})" for by in ("/32", ">>5", "/warpSize")),
+}
 _STEPS = ("32", "warpSize")
 _PLACE = re.compile(r"(threadIdx|blockIdx|blockDim|gridDim)\.\w")
 _HIDDEN = re.compile(
