@@ -39,6 +39,8 @@ class AtomicAdd:
 def atomic_adds(use: MemoryUse) -> list[AtomicAdd]:
     """Return all additions to one array of a kernel that touches this array in no other way.
 
+    Arrays of other names are taken for other arrays: what threads read where others add has no certain value.
+
     Raises:
         NotApplicableError: there are none, or other accesses might see how far they are.
     """
@@ -49,14 +51,12 @@ def atomic_adds(use: MemoryUse) -> list[AtomicAdd]:
     pointers = {one.pointer.name for one in found}
     if len(pointers) != 1 or found[0].pointer.type.rstrip("*") not in _TYPES:
         raise NotApplicableError("no additions to one array")
-    calls = [span_of(field(one.call, "arguments").named_children[0]) for one in found]
+    added = [span_of(one.call) for one in found]
     pointer = found[0].pointer
     for access in use.accesses(scopes.tree.body):
-        if any(span.holds(span_of(access.node)) or access.node == one.call for one in found for span in calls):
+        if access.written and any(span.holds(span_of(access.node)) for span in added):
             continue
-        other = access.pointer
-        alike = other is None or (other.type == pointer.type and not (other.restricted or pointer.restricted))
-        if other is pointer or (alike and (access.written or not (other and other.read_only))):
+        if access.pointer is None or access.pointer is pointer:
             raise NotApplicableError("the sums are touched in another way")
     return found
 

@@ -34,8 +34,10 @@ _THREADS = (1024, 256, 512)
 _WARP = {f"(threadIdx.x{by})" for by in ("/32", ">>5", "/warpSize")}
 _WARPS = {f"(blockDim.x{by})" for by in ("/32", ">>5", "/warpSize")}
 _THREAD = "((blockDim.x*blockIdx.x)+threadIdx.x)"
-_ROW = {"({}+{})".format(*sorted(["({}*{})".format(*sorted(["blockIdx.x", n])), w])) for n in _WARPS for w in _WARP}
-_ROW |= {f"({_THREAD}{by})" for by in ("/32", ">>5", "/warpSize")}
+_ROW = {
+    *("({}+{})".format(*sorted(["({}*{})".format(*sorted(["blockIdx.x", n])), w])) for n in _WARPS for w in _WARP),
+    *(f"({_THREAD}{by})" for by in ("/32", ">>5", "/warpSize")),
+}
 _STEPS = ("32", "warpSize")
 _PLACE = re.compile(r"(threadIdx|blockIdx|blockDim|gridDim)\.\w")
 _HIDDEN = re.compile(
@@ -342,18 +344,17 @@ def _shared_out(tree: KernelTree) -> tuple[WarpCode, list[Edit], Polynomial | No
 
 
 def _vectorized(found: Candidate, kernel: Kernel, helpers: tuple[str, ...], device: Device) -> Iterator[Candidate]:
-    """Yield a candidate with 128-bit loads in the functions that get a row, and in the kernel."""
-    vectorized = found
+    """Yield a candidate with 128-bit loads in the functions that get a row, then in the kernel, too."""
+    wide = found
     for name in helpers:
-        tree = KernelTree(vectorized.kernel, kernel)
-        inner = _helper_tree(tree, name)
-        for one in vectorize.rewrite(vectorized.kernel, None, inner.kernel, device):
-            vectorized = replace(one, launch=found.launch, label=f"{found.label}, {one.label}", origin=found.origin)
+        inner = _helper_tree(KernelTree(wide.kernel, kernel), name)
+        for one in vectorize.rewrite(wide.kernel, None, inner.kernel, device):
+            label = f"{wide.label}, 128-bit loads in {name}"
+            wide = replace(one, launch=found.launch, label=label, origin=found.origin)
             break
-    more = list(followed_by(vectorized, kernel, device, vectorize.rewrite, 1))
-    if vectorized is not found:
-        more = [replace(one, label=vectorized.label) for one in more] or [vectorized]
-    yield from more
+    if wide is not found:
+        yield wide
+    yield from followed_by(wide, kernel, device, vectorize.rewrite, 1)
 
 
 def rewrite(

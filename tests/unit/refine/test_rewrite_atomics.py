@@ -99,6 +99,11 @@ def test_bins_are_counted_in_shared_memory_and_beyond_it(tmp_path: Path) -> None
     np.testing.assert_array_equal(bins, np.bincount(data, minlength=300))
 
 
+def test_arrays_that_do_not_say_const_are_other_arrays() -> None:
+    text = SUM.replace("const float* in", "float* in")
+    assert [one.label for one in candidates(block_atomics.rewrite, text, SUM)][-1] == "one atomic a block"
+
+
 def test_the_text_stays_short() -> None:
     *_, alone = candidates(block_atomics.rewrite, SUM)
     assert len(alone.kernel.text.splitlines()) <= len(SUM.splitlines()) + 17
@@ -122,6 +127,7 @@ def test_the_text_stays_short() -> None:
         (block_atomics.rewrite, DOT, "atomicAdd(", "__syncthreads(); atomicAdd("),
         (block_atomics.rewrite, COUNT, "const int part =", "int part ="),
         (shared_bins.rewrite, HISTOGRAM, "bins[data[i]]", "bins[i]"),
+        (shared_bins.rewrite, HISTOGRAM, "bins[data[i]]", "bins[(int)bins[i]]"),
         (shared_bins.rewrite, HISTOGRAM, "if (i < n)", "if (i < n && bins[i] < 9)"),
         (shared_bins.rewrite, HISTOGRAM, "if (i < n)", "__syncthreads(); if (i < n)"),
     ],

@@ -211,7 +211,7 @@ def test_a_warp_and_a_block_a_row_do_the_same(tmp_path: Path, name: str) -> None
     [
         ("softmax", "[-(-n // 2), 64]", "[n, 64]"),
         ("layernorm", "[(-(-a.shape[0] // 3),), (96,)]", "[(a.shape[0],), (96,)]"),
-        ("unit_rows", "[-(-rows // 4), 128]", "[rows, 128]"),
+        ("unit_rows", "grid, block = -(-rows // 4), 128", "grid, block = rows, 128"),
         ("cross_entropy", "[-(-(b * t) // 4), 128]", "[b * t, 128]"),
         ("causal", "[(len(x) // 64) * 32, 64]", "[(len(x) // 64) * 64, 64]"),
     ],
