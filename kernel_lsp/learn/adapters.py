@@ -1,5 +1,6 @@
 """The adapters on this machine: where each is loaded, how it compared, and how to be rid of one."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,8 +66,8 @@ async def _names(server: ModelServer) -> tuple[str, ...]:
 
 
 async def _unload(server: ModelServer, adapter: Adapter) -> None:
-    """Unload every content of an adapter that a server has, this one and earlier ones."""
+    """Unload every content of an adapter that a server has: this one, earlier ones, and steps of a killed training."""
     async with ModelClient(endpoint_of(server)) as client:
         for name in await client.models():
-            if name.rpartition("@")[0] == adapter.card.name:
+            if re.fullmatch(rf"{re.escape(adapter.card.name)}(-\d+)?@\w+", name):
                 await client.unload_adapter(name)

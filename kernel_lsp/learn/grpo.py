@@ -48,7 +48,11 @@ class _Run:
 
 
 async def run_grpo(
-    planned: PlannedPolicy, settings: Settings, store: Store, on_event: OnEvent, show: Callable[[str], None]
+    planned: PlannedPolicy,
+    settings: Settings,
+    store: Store,
+    on_event: OnEvent,
+    show: Callable[[str], None],
 ) -> Path:
     """Take the steps that are left, and return the folder of the adapter; a cancelled task ends all processes.
 
@@ -56,7 +60,7 @@ async def run_grpo(
         planned: what is trained.
         settings: in force.
         store: takes every turn and verdict.
-        on_event: called with each report of the trainer.
+        on_event: called with the trainer's report on each step.
         show: called with what is being done.
 
     Raises:
@@ -176,7 +180,12 @@ async def _learn(run: _Run, step: int, on_event: OnEvent) -> None:
         require_room(planned.base, planned.training, free_on(gpu), planned.place)
         python = trainer_python(run.settings)
         device = gpu.uuid if gpu else None
-        await run_trainer(python, _TRAINER, planned.folder, str(step), gpu=device, on_event=on_event)
+        await run_trainer(python, _TRAINER, planned.folder, str(step), gpu=device, on_event=_of_steps(on_event))
+
+
+def _of_steps(on_event: OnEvent) -> OnEvent:
+    """Return a listener that passes on what is said of a step; that its process is done is no news to a user."""
+    return lambda event: on_event(event) if event.kind == "step" else None
 
 
 @asynccontextmanager

@@ -66,7 +66,12 @@ class PlannedPolicy:
 
 
 def plan_grpo(
-    kernels: Sequence[str], adapter: str, settings: Settings, steps: int, start: str | None, weights: Path | None
+    kernels: Sequence[str],
+    adapter: str,
+    settings: Settings,
+    steps: int,
+    start: str | None = None,
+    weights: Path | None = None,
 ) -> PlannedPolicy:
     """Return the run for some kernels.
 

@@ -142,12 +142,14 @@ class StepFigures(Record):
         loss: mean over the optimizer's steps.
         gradient: largest norm before it was clipped.
         clipped: share of tokens whose ratio was outside of the bounds.
+        learning_seconds: wall time of the optimizer's steps, without loading the model.
     """
 
     samples: int
     loss: float
     gradient: float
     clipped: float
+    learning_seconds: float
 
 
 class TrainingEvent(Record):

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import time
@@ -96,6 +97,7 @@ async def test_the_server_answers_as_the_step_before_left_the_adapter(trained):
 async def test_what_was_rewarded_gets_likelier_and_what_was_not_less(trained):
     place, said, _ = trained
     assert "mine is in" in said
+    assert re.search(r"step 1/2: loss -?[\d.]+, \d+ tokens step 2/2: loss", said)
     call = [PYTHON, "-c", LIKELIER, place.model, place.adapter / "adapter", place.adapter / "batches/00001.json"]
     done = subprocess.run(call, capture_output=True, text=True, check=True)
     moved = [tuple(map(float, line.split())) for line in done.stdout.splitlines()]

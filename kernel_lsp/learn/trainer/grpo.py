@@ -15,6 +15,7 @@ so the loss is written out here, and a test holds it against TRL's own.
 import json
 import random
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,8 @@ def take_step(job: GrpoJob, folder: Path, step: int) -> None:
     (draft / "figures.json").write_text(figures.model_dump_json(), encoding="utf-8")
     draft.rename(step_folder(folder, step))
     tokens = sum(len(one.tokens) for one in samples)
-    report(TrainingEvent(kind="done", step=step, steps=job.steps, loss=figures.loss, tokens=tokens))
+    report(TrainingEvent(kind="step", step=step, steps=job.steps, loss=figures.loss, tokens=tokens))
+    report(TrainingEvent(kind="done", step=step, steps=job.steps))
 
 
 def _learn(
@@ -113,7 +115,8 @@ def _learn(
 ) -> StepFigures:
     """Take the optimizer's steps, one sample through the model at a time, and return their figures."""
     if not samples:
-        return StepFigures(samples=0, loss=0.0, gradient=0.0, clipped=0.0)
+        return StepFigures(samples=0, loss=0.0, gradient=0.0, clipped=0.0, learning_seconds=0.0)
+    begun = time.monotonic()
     with torch.no_grad():
         old = [token_logprobs(model, [one], job.temperature)[0] for one in samples]
     halves = [(samples[at::HALVES], old[at::HALVES]) for at in range(HALVES)]
@@ -134,7 +137,13 @@ def _learn(
             loss, clipped, tokens = loss + part.item(), clipped + outside.sum().item(), tokens + mask.sum().item()
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), MOST_GRADIENT).item())
         optimizer.step()
-    return StepFigures(samples=len(samples), loss=loss / HALVES, gradient=max(norms), clipped=clipped / tokens)
+    return StepFigures(
+        samples=len(samples),
+        loss=loss / HALVES,
+        gradient=max(norms),
+        clipped=clipped / tokens,
+        learning_seconds=time.monotonic() - begun,
+    )
 
 
 def _model(job: GrpoJob, folder: Path, step: int) -> Any:

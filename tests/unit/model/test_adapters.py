@@ -107,7 +107,7 @@ async def test_removing_an_adapter_unloads_all_that_servers_have_of_it(tmp_path,
     old = made_adapter(tmp_path, "mine", weights=b"old").served
     adapter, kept = made_adapter(tmp_path, "mine"), made_adapter(tmp_path, "mine2")
     async with fake_server() as server:
-        for one in (old, adapter.served, kept.served):
+        for one in (old, adapter.served, "mine-00007@c0", kept.served):
             server._keep({"lora_name": one, "lora_path": "/somewhere"})
         served = {"name": "tiny", "profile": "general", "models": ("tiny",), "uds": server.socket, "rank": 8}
         one = ModelServer(**served, folder=tmp_path)
