@@ -203,8 +203,8 @@ async def _trace_both(
 async def check_surroundings(baseline: Subject, candidate: Subject, seen: Seen, findings: Findings) -> Ruling | None:
     """Look again, after timing, for what a candidate has changed in its process; return the ruling on it, or None.
 
-    It may have waited until it was recorded or timed. What the baseline's process shows by now, or showed when it was
-    `seen`, is no fault of the candidate's.
+    It may have waited until it was recorded or timed. Changes that the baseline's process shows by now too, or showed
+    when it was `seen`, are no fault of the candidate's.
     """
     theirs, ours = [await version.ask(LookForChanges()) for version in (baseline, candidate)]
     usual = replace(seen, changes=seen.changes | set(theirs.changed), threads=max(seen.threads, len(theirs.threads)))

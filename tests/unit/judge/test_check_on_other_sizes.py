@@ -89,7 +89,7 @@ class OnGpu:
         self.noted: list[str] = []
         self._wrong, self._entered = wrong, 0
         monkeypatch.setattr(drawing, "draw", self._draw)
-        parts = {"oracle": self._oracle, "enter": self._enter, "leave": self._leave}
+        parts: dict[str, object] = {"oracle": self._oracle, "enter": self._enter, "leave": self._leave}
         parts |= {"fill": AsyncMock(), "unbind": self._unbind, "compare": self._compare}
         known = {name: value for name, value in vars(fake_harness(gpu=object(), **parts)).items() if name != "cases"}
         self.harness: Any = Growing(**known)
