@@ -338,6 +338,16 @@ ABOVE_FACTOR: Final = 4.0
 """Factor of `above` and `below` inputs on the magnitude, ..."""
 ABOVE_OFFSET: Final = 1.5
 """... plus this: minima and maxima that start from 0 or 1 are wrong then."""
+ROW_PADDING_ELEMENTS: Final = 16
+"""Elements between two rows of `padded` inputs. Chosen: 16 bytes or a multiple, so that rows stay as aligned."""
+MISALIGNED_BYTES: Final = 8
+"""Bytes past its alignment at which the one tensor of a `misaligned` family starts; one element, if that is larger.
+Chosen: half of the widest load, so that a check for 8 bytes does not pass for one for 16."""
+MISALIGNED_TENSORS: Final = 4
+"""Tensors that are misaligned one at a time, the first ones. Chosen: a kernel that loads vectors seldom has more."""
+MISALIGNED_ELSEWHERE: Final = 2
+"""Of these so many, by chance, are tried on each case after the first. Chosen: each takes two launches of a candidate
+and a recording, and most kernels have two or three tensors."""
 TOUCHED_LEAST: Final = 4
 """Elements, at least, in which `touched` inputs differ from those before."""
 TOUCHED_ONE_IN: Final = 4096
@@ -370,6 +380,11 @@ OTHER_SIZES_SECONDS: Final = 3.0
 """Processor seconds of the emulator's for them, of the baseline; a candidate may take twice as long. Chosen."""
 OTHER_SIZES_DEADLINE_SECONDS: Final = 8.0
 """Deadline of a run on one of them, which says nothing when it is over. Chosen: more than twice the seconds for all."""
+NEAR_SIZES: Final = 3
+"""Cases near the largest listed one that a confirmed gain has to be right on where the baseline is, on the GPU. Chosen:
+each takes a run of both versions and of the reference."""
+NEAR_SIZES_BYTES_RATIO: Final = 1.25
+"""Bytes of their inputs, relative to those of the largest listed case, at most. Chosen: it fits in memory, too."""
 EMULATED_SECONDS: Final = 1.5
 """Processor seconds for all emulated runs of one version, if the user sets none; the first is always made. Chosen."""
 EMULATED_TIMED_BLOCKS: Final = 4

@@ -43,23 +43,47 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def lay_out(
-    tensors: Sequence[tuple[torch.dtype, Sequence[int], Sequence[int]]], *, shifted: bool = False, strided: bool = False
+    tensors: Sequence[tuple[torch.dtype, Sequence[int], Sequence[int]]],
+    *,
+    shifted: bool = False,
+    strided: bool = False,
+    padded: bool = False,
+    misaligned: int = 0,
 ) -> tuple[tuple[TensorSpec, ...], int]:
     """Return places for tensors of (dtype, shape, stride) in one slab, with guards between them, and its size in bytes.
 
-    `shifted` starts each tensor one element past its alignment; `strided` doubles every stride, so that only every
-    second element of the memory belongs to the tensor.
+    Args:
+        tensors: in order.
+        shifted: each tensor starts one element past its alignment.
+        strided: every stride is doubled, so that only every second element of the memory belongs to a tensor.
+        padded: rows lie apart, each one contiguous.
+        misaligned: number of the one tensor, from 1, that starts half a vector past its alignment; 0 for none.
     """
     specs: list[TensorSpec] = []
     at = policy.GUARD_BYTES
-    for dtype, shape, stride in tensors:
+    for number, (dtype, shape, stride) in enumerate(tensors, 1):
         steps = tuple(2 * step for step in stride) if strided else tuple(stride)
+        steps = _with_rows_apart(shape, steps) if padded else steps
         reach = sum((extent - 1) * step for extent, step in zip(shape, steps, strict=True)) + 1 if all(shape) else 0
         offset = at + (dtype.itemsize if shifted else 0)
+        if number == misaligned:
+            offset += max(dtype.itemsize, policy.MISALIGNED_BYTES)
         span = reach * dtype.itemsize
         specs.append(TensorSpec(dtype_name(dtype), tuple(shape), steps, offset, span))
         at = -(-(offset + span + policy.GUARD_BYTES) // _ALIGNMENT) * _ALIGNMENT
     return tuple(specs), at
+
+
+def _with_rows_apart(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
+    """Return strides with padding after each row, which runs along the dimension with stride 1.
+
+    Tensors without rows keep theirs: of one dimension, or where other strides are no multiples of a row.
+    """
+    row = next((extent for extent, step in zip(shape, stride, strict=True) if step == 1 and extent > 1), 0)
+    outer = [step for extent, step in zip(shape, stride, strict=True) if step > 1 and extent > 1]
+    if not row or not outer or any(step % row for step in outer):
+        return tuple(stride)
+    return tuple(step // row * (row + policy.ROW_PADDING_ELEMENTS) if step >= row else step for step in stride)
 
 
 def row_major(tensor: Tensor, offset: int) -> TensorSpec:

@@ -20,10 +20,12 @@ from kernel_lsp.workload.structure import NONE, Structure, preserve
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A tensor's place relative to a fresh allocation: first element skipped, every second one used."""
+    """The places of tensors relative to fresh allocations; the parameters of `device.slab.lay_out` say what each is."""
 
     shifted: bool = False
     strided: bool = False
+    padded: bool = False
+    misaligned: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +194,8 @@ VALUE_FAMILIES = (
     Family("above", _above, coarse=True),
     Family("below", _below, coarse=True),
 )
-SIGNED = Family("signed", _signed)
-"""For KernelBench's problems: their inputs are seldom negative, which leaves half of a function untested."""
+SIGNED = Family("signed", _signed, coarse=True)
+"""Inputs of KernelBench's problems, and of others, are seldom negative, which leaves half of a function untested."""
 VAST = Family("vast", _vast)
 MINUTE = Family("minute", _minute)
 SPIKED = Family("spiked", _spiked)
@@ -209,10 +211,19 @@ LONE_NONFINITE = (
 into."""
 UNALIGNED = Family("unaligned", layout=Layout(shifted=True))
 STRIDED = Family("strided", layout=Layout(strided=True))
+PADDED = Family("padded", layout=Layout(padded=True))
+"""Rows apart: many kernels take the stride of a row, and no other."""
+MISALIGNED = tuple(
+    Family(f"misaligned-{number}", layout=Layout(misaligned=number))
+    for number in range(1, policy.MISALIGNED_TENSORS + 1)
+)
+"""One tensor alone: a kernel may look at the address of one, and load vectors from all."""
+LAYOUTS = (UNALIGNED, STRIDED, PADDED, *MISALIGNED)
+"""Families that change how tensors lie in memory and nothing else."""
 WEIGHTS = Family("weights", renewed, of_weights=True)
 FAMILIES = {
     family.name: family
-    for family in (*VALUE_FAMILIES, *RANGE_FAMILIES, SIGNED, NONFINITE, *LONE_NONFINITE, UNALIGNED, STRIDED, WEIGHTS)
+    for family in (*VALUE_FAMILIES, *RANGE_FAMILIES, SIGNED, NONFINITE, *LONE_NONFINITE, *LAYOUTS, WEIGHTS)
 }
 
 

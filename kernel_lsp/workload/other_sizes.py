@@ -26,8 +26,21 @@ def other_sizes(cases: Sequence[Case]) -> list[dict[str, Any]]:
     return found
 
 
+def sizes_near_the_largest(cases: Sequence[Case]) -> list[dict[str, Any]]:
+    """Return cases beside the listed ones, each the largest of them but for one entry: the prime below it, or above.
+
+    A kernel may be right on large cases of the listed sizes alone, where it is quick, and on every small one.
+    """
+    largest = max(cases, key=extent)
+    found: list[dict[str, Any]] = []
+    for key, value in largest.items():
+        if _is_size(value):
+            found += [{**largest, key: other} for other in (_prime_below(value), _prime_from(value + 1))]
+    return [case for case in found if case not in cases]
+
+
 def _others(listed: Sequence[int]) -> Iterator[int]:
-    yield next(number for number in range(2 * listed[-1] + 1, 8 * listed[-1] + 8) if _is_prime(number))
+    yield _prime_from(2 * listed[-1] + 1)
     yield _prime_below(listed[-1])
     yield _prime_below(listed[0])
 
@@ -35,6 +48,11 @@ def _others(listed: Sequence[int]) -> Iterator[int]:
 def _prime_below(number: int) -> int:
     """Return the largest prime below a number; 1 where there is none."""
     return next((other for other in range(number - 1, 1, -1) if _is_prime(other)), 1)
+
+
+def _prime_from(number: int) -> int:
+    """Return the smallest prime that is not below a number; there is one below its double (Bertrand, Chebyshev)."""
+    return next(other for other in range(max(number, 2), 2 * number + 3) if _is_prime(other))
 
 
 def _is_prime(number: int) -> bool:

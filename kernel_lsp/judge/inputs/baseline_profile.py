@@ -71,6 +71,10 @@ class BaselineProfile:
         """Return the plain inputs of a case, if the baseline is right on them."""
         return next((draw for draw in self.draws if draw.is_plain and draw.case == case), None)
 
+    def managed(self, case: int) -> set[str]:
+        """Return the families on which the baseline is right in a case."""
+        return {draw.family for draw in self.draws if draw.case == case}
+
     def parted(self, draws: Sequence[Draw], rng: random.Random) -> tuple[list[Draw], list[Draw]]:
         """Return the draws that are always tried, and by chance those that are while time is left."""
         further = [draw for draw in draws if draw.key in self.further]
@@ -103,12 +107,7 @@ async def measure_baseline(harness: Harness, baseline: Subject, *, every_case: b
     if harness.workload.right:
         profile.findings.passed("what is right", harness.workload.right)
     order = await plan.case_order(harness, profile.findings)
-    if harness.large:
-        detail = "inputs so large take ten times their memory to be sorted, and longer than all else"
-        profile.findings.skipped(f"inputs: {plan.SORTED}", detail, harness.cases[order[0]])
-    for name, promise in harness.contract.promises.items():
-        detail = f"CONTRACT says that `{name}` is {promise}: all inputs keep to that"
-        profile.findings.skipped(f"inputs: any `{name}`", detail)
+    plan.note_limits(harness, order, profile.findings)
     measuring, rng = _Measuring(harness, baseline, profile), random.SystemRandom()
     leaders = plan.leaders_of(harness, order, baseline.built)
     try:
@@ -124,8 +123,10 @@ async def measure_baseline(harness: Harness, baseline: Subject, *, every_case: b
                 await measuring.arguments(case)
         for family in plan.last_families(harness):
             await measuring.family(order[0], family)
-        managed = {draw.family for draw in profile.draws if draw.case == order[0]}
-        for case, family in plan.layouts_elsewhere(harness, order, managed):
+        for family in plan.later_layouts(harness, profile.managed(order[0])):
+            await measuring.family(order[0], family)
+        managed = profile.managed(order[0])
+        for case, family in plan.layouts_elsewhere(harness, order, managed, rng):
             await measuring.family(case, family)
         await measuring.while_time_is_left(plan.further_inputs(harness, order, managed, measuring.seconds.keys(), rng))
     finally:
@@ -169,10 +170,9 @@ class _Measuring:
                 await self.family(case, what)
             else:
                 left_out[case] += 1
-        for case, count in sorted(left_out.items()):
-            if count:
-                detail = f"{count} of them: right answers take long here, and others were tried by chance"
-                profile.findings.skipped("inputs: other families and values", detail, self._harness.cases[case])
+        for case, count in sorted((+left_out).items()):
+            detail = f"{count} of them: right answers take long here, and others were tried by chance"
+            profile.findings.skipped("inputs: other families and values", detail, self._harness.cases[case])
         profile.further |= {draw.key for draw in profile.draws if draw.family not in plan.NONFINITE} - before
 
     def _expected_s(self, case: int) -> float:
@@ -198,6 +198,8 @@ class _Measuring:
         plain = profile.plain(case) if family in plan.LAYOUTS else None
         if plain is not None:
             draw = await drawing.lay_out(harness, plain, family)
+            if draw.slab == plain.slab:
+                return  # nothing lies otherwise: there are no rows, or fewer tensors
         else:
             draw = await drawing.draw(harness, case, family)
         if why := self._unaffordable(draw):
@@ -238,23 +240,21 @@ class _Measuring:
                 break
             if ruling is None:
                 findings.passed(f"inputs: {plan.PLAIN}", case=name)
-            else:
-                findings.fail("baseline", ruling, name)
-                if not (findings.runs and findings.runs[-1].findings):
-                    self._profile.later_rulings.append(ruling)
+                continue
+            findings.fail("baseline", ruling, name)
+            if not (findings.runs and findings.runs[-1].findings):
+                self._profile.later_rulings.append(ruling)
         findings.ruling = first
 
     async def touched(self, case: int) -> None:
         """Add inputs that expose a version which repeats its last answer after comparing a few samples of them."""
-        plain = self._profile.plain(case)
-        if plain is not None:
+        if (plain := self._profile.plain(case)) is not None:
             await self._add(await drawing.touch(self._harness, plain), self._baseline)
 
     async def arguments(self, case: int) -> None:
         """Add inputs that change one argument each, to find versions that ignore an argument."""
         harness, profile, begun = self._harness, self._profile, time.perf_counter()
-        plain = profile.plain(case)
-        if plain is None:
+        if (plain := profile.plain(case)) is None:
             return
         together = any(draw.family == WEIGHTS for draw in profile.draws)
         for number, name in enumerate(harness.workload.arguments[: policy.VARIED_ARGUMENTS]):
@@ -310,8 +310,8 @@ class _Measuring:
             self._profile.raised.append(ruling.reason)
         if findings.runs and findings.runs[-1].findings:
             findings.runs.pop()  # no candidate has to handle inputs that the baseline does not
-        detail = f"the baseline itself does not manage them: {ruling.reason}"
-        findings.skipped(f"inputs: {draw.family}", detail, self._harness.cases[draw.case])
+        why = f"the baseline itself does not manage them: {ruling.reason}"
+        findings.skipped(f"inputs: {draw.family}", why, self._harness.cases[draw.case])
 
     def _unaffordable(self, draw: Draw) -> str:
         """Return why there is no time to run the baseline on these inputs; empty if there is time."""
@@ -342,11 +342,10 @@ class _Measuring:
         try:
             return await self._measure(subject, draw)
         except RUN_ERRORS as error:
+            if isinstance(error, WorkloadError) and draw.is_plain:
+                raise
             if isinstance(error, WorkloadError):
-                if draw.is_plain:
-                    raise
-                reason = f"there is no right answer to them: {error.message}"
-                return Ruling(Outcome.UNTIMED, Stage.CORRECT, reason)
+                return Ruling(Outcome.UNTIMED, Stage.CORRECT, f"there is no right answer to them: {error.message}")
             if isinstance(error, CannotJudgeError) and not draw.is_plain:
                 return Ruling(Outcome.UNTIMED, Stage.RUN, error.message)
             runs.raise_what_needs_a_gpu(self._harness, error)
@@ -372,7 +371,8 @@ class _Measuring:
         ruling = ruling or ruling_on(harness, draw, compared, ran.trampled)
         if ruling is None and compared.blank:
             ruling = await runs.check_unwritten(harness, subject, draw, policy.FIRST_RUN_SECONDS)
-        if ruling is None and harness.target.workload.problem and not compared.finite and not draw.is_plain:
+        finite = compared.finite or draw.is_plain
+        if ruling is None and not finite and (harness.target.workload.problem or draw.family == plan.SIGNED):
             ruling = wrong("the right answer to them is not finite")
         if ruling is None:
             profile.findings.prints[draw.key] = compared.fingerprints

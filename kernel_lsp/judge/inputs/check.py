@@ -164,7 +164,7 @@ def _form(harness: Harness, draw: Draw, ran: Ran, compared: Compared, profile: B
     if not compared.changed_inputs and (why := moved(profile.places[draw.key], ran.places)):
         return wrong(f"{place} {why}")
     wanted = profile.outputs.get(draw.key)
-    if draw.family == "strided" or not wanted:
+    if draw.family in plan.RESTRIDED or not wanted:
         return None
     found = difference(wanted, form_of(ran.published), strides=not harness.target.workload.problem)
     return wrong(f"{place} {found}") if found else None

@@ -14,8 +14,12 @@ from kernel_lsp.runner.messages.oracle import InputSizes
 SORTED, SIGNED = "sorted", "signed"
 NONFINITE = ("nonfinite", "nan", "nan-in-data", "infinite-in-data")
 """Families with values that are not finite; each shows what another hides. They cost little and find much."""
-LAYOUTS = ("unaligned", "strided")
+UNALIGNED, PADDED = "unaligned", "padded"
+MISALIGNED = tuple(f"misaligned-{number}" for number in range(1, policy.MISALIGNED_TENSORS + 1))
+LAYOUTS = (UNALIGNED, "strided", PADDED, *MISALIGNED)
 """Families that change how tensors lie in memory and nothing else."""
+RESTRIDED = ("strided", PADDED)
+"""Those that change strides, which outputs may take over or not."""
 _VALUES = ("shifted", "large", "tiny", "vast", "minute", "spiked", "ties", SORTED, "outliers")
 _LAST = ("alternating", "above", "below")
 TOO_SLOW = "too slow on the emulator; needs a GPU"
@@ -44,21 +48,37 @@ def first_inputs(
             yield case, family
     layouts = {
         **dict.fromkeys(NONFINITE, not harness.contract.finite),
-        "unaligned": not harness.contract.aligned,
+        UNALIGNED: not harness.contract.aligned,
         "strided": not harness.contract.contiguous,
     }
     for family in _wanted(harness, [name for name, applies in layouts.items() if applies]):
         yield order[0], family
 
 
-def layouts_elsewhere(harness: Harness, order: Sequence[int], managed: Collection[str]) -> list[tuple[int, str]]:
+def layouts_elsewhere(
+    harness: Harness, order: Sequence[int], managed: Collection[str], rng: random.Random
+) -> list[tuple[int, str]]:
     """Return (case, family) for the memory layouts that the baseline handled on the first case, on all later cases.
 
     Their right answers are known, so they are always worth the time: a kernel that recognises large inputs by their
-    size may be careless there only. Empty on the emulator, which has no time for them.
+    size may be careless there only. Of those that misalign one tensor each case gets a few by chance. Empty on the
+    emulator, which has no time for them.
     """
-    families = [family for family in LAYOUTS if family in managed]
-    return [(case, family) for case in order[1:] for family in families] if harness.gpu is not None else []
+    if harness.gpu is None:
+        return []
+    every = [family for family in LAYOUTS if family in managed and family not in MISALIGNED]
+    single = [family for family in MISALIGNED if family in managed]
+    count = min(policy.MISALIGNED_ELSEWHERE, len(single))
+    return [(case, family) for case in order[1:] for family in (*every, *rng.sample(single, count))]
+
+
+def later_layouts(harness: Harness, managed: Collection[str]) -> list[str]:
+    """Return the memory layouts that are tried after all values, on the first case only.
+
+    Single tensors are misaligned where the baseline `managed` that all are: otherwise it would fault again and again.
+    """
+    families = [] if harness.contract.contiguous else [PADDED]
+    return _wanted(harness, [*families, *MISALIGNED] if UNALIGNED in managed else families)
 
 
 def further_inputs(
@@ -108,8 +128,9 @@ def _specialisation(launch: Launch) -> object:
 
 def last_families(harness: Harness) -> list[str]:
     """Return the families that find rarer, gross mistakes; they are tried on the first case only."""
-    signed = harness.target.workload.problem  # inputs are negative in the family `signed`
-    return [f for f in _wanted(harness, _LAST) if not (signed and f == "below")]
+    problem = harness.target.workload.problem  # it has `signed` before, in which inputs are negative
+    families = [family for family in _LAST if family != "below"] if problem else [*_LAST, SIGNED]
+    return _wanted(harness, families)
 
 
 async def case_order(harness: Harness, findings: Findings) -> list[int]:
@@ -122,6 +143,16 @@ async def case_order(harness: Harness, findings: Findings) -> list[int]:
     for case in (case for case in order if case not in small):
         findings.skipped("inputs: normal", "too large for the emulator; needs a GPU", harness.cases[case])
     return [*small, *harness.workload.advisory]
+
+
+def note_limits(harness: Harness, order: Sequence[int], findings: Findings) -> None:
+    """Record which inputs are never tried, because they are too large or the contract excludes them."""
+    if harness.large:
+        detail = "inputs so large take ten times their memory to be sorted, and longer than all else"
+        findings.skipped(f"inputs: {SORTED}", detail, harness.cases[order[0]])
+    for name, promise in harness.contract.promises.items():
+        detail = f"CONTRACT says that `{name}` is {promise}: all inputs keep to that"
+        findings.skipped(f"inputs: any `{name}`", detail)
 
 
 def affordable(harness: Harness, draw: Draw, findings: Findings) -> bool:

@@ -19,6 +19,7 @@ from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_ba
 from kernel_lsp.judge.inputs.check import check
 from kernel_lsp.judge.inputs.draw import PLAIN, Draw
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of_finding
+from kernel_lsp.judge.inputs.other_sizes import NAME as OTHER_SIZES
 from kernel_lsp.judge.inputs.other_sizes import OtherSizesCheck
 from kernel_lsp.judge.integrity import sanitizer
 from kernel_lsp.judge.integrity.sanitizer import Sanitized
@@ -55,6 +56,25 @@ class FinalLooks:
     profile: BaselineProfile
     timed: Sequence[TimedCase]
     _emulated: "asyncio.Task[_Emulated | str] | None" = field(default=None, init=False)
+    _near_sizes: OtherSizesCheck = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the check on sizes near the largest; it runs nothing yet."""
+        self._near_sizes = OtherSizesCheck(self.harness, self.baseline)
+
+    async def examine_near_sizes(self, candidate: Subject, findings: Findings) -> Ruling | None:
+        """Run a candidate on sizes near the largest listed one on the GPU; return the ruling on what is wrong, or None.
+
+        Not run beside a baseline that is slow or needs most of the GPU's memory.
+        """
+        if self.harness.large or self.harness.launch_time.slow:
+            findings.skipped(OTHER_SIZES, "near the largest: the kernel as it stands takes too much memory or time")
+            return None
+        try:
+            return await self._near_sizes.check(candidate, findings)
+        except RUN_ERRORS as error:
+            findings.skipped(OTHER_SIZES, f"near the largest: {error}")
+            return None
 
     async def examine(self, candidate: Subject, findings: Findings) -> Ruling | None:
         """Run the checks on a candidate and record them; return the ruling on a fault, or None."""

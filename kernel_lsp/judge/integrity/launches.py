@@ -5,7 +5,7 @@ baseline does too (libraries it calls, state it changes) is no fault of a candid
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kernel_lsp import policy
@@ -198,6 +198,18 @@ async def _trace_both(
     before = trace.read_timed(theirs, of_baseline.launches[case.draw.case], known)
     why = trace.left_out(alone, ran, case.launches) or trace.passed_off(ran, before)
     return ran, before, why, trace.claims_too_little(ran, case.launches, claimed_us)
+
+
+async def check_surroundings(baseline: Subject, candidate: Subject, seen: Seen, findings: Findings) -> Ruling | None:
+    """Look again, after timing, for what a candidate has changed in its process; return the ruling on it, or None.
+
+    It may have waited until it was recorded or timed. Changes that the baseline's process shows by now too, or showed
+    when it was `seen`, are no fault of the candidate's.
+    """
+    theirs, ours = [await version.ask(LookForChanges()) for version in (baseline, candidate)]
+    usual = replace(seen, changes=seen.changes | set(theirs.changed), threads=max(seen.threads, len(theirs.threads)))
+    why = _disturbs(Seen(changes=frozenset(ours.changed), threads=len(ours.threads)), usual)
+    return findings.fail(_STATE, rejected(f"once it is timed, the version {why}")) if why else None
 
 
 def _disturbs(seen: Seen, baseline: Seen) -> str | None:

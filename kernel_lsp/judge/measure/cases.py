@@ -132,9 +132,9 @@ async def choose_cases(harness: Harness, baseline: Subject, profile: BaselinePro
         us = segment_us(await run_segment(baseline, probe))
         await harness.unbind(baseline, probe.names[0])
         short = us < policy.SHORT_LAUNCH_US and captured and not profile.in_place
-        launches = launches_of(us)
-        made = replace(probe, mode="short" if short else "cold", launches=launches, baseline_us=us, place=0)
-        chosen.append(replace(made, slabs=_slabs(harness, made, launches)))
+        made = replace(probe, mode="short" if short else "cold", baseline_us=us, place=0)
+        count = _slabs(harness, made, launches_of(us))  # a second launch on the same inputs could remember the first
+        chosen.append(replace(made, launches=count, slabs=count))
     longest = max((case.baseline_us for case in chosen), default=0.0)
     return CaseChoice(
         tuple(case for case in chosen if not launch_bound(case.baseline_us, longest)),
@@ -156,7 +156,7 @@ def launches_of(us: float) -> int:
 
 
 def _slabs(harness: Harness, case: TimedCase, wanted: int) -> int:
-    """Return the number of input sets in a segment of a case: one for each launch if memory allows."""
+    """Return the number of input sets in a segment of a case, and so of launches: as many as memory allows."""
     assert harness.gpu is not None, "only a GPU is timed"
     room = free_bytes(harness.gpu) * policy.PLACES_MEMORY_SHARE
     return max(1, min(wanted, int(room // max(1, case.footprint + case.output_bytes))))

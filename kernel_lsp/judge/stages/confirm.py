@@ -12,7 +12,7 @@ from kernel_lsp.judge.context import Context
 from kernel_lsp.judge.inputs.replay import Replays
 from kernel_lsp.judge.integrity import host_time
 from kernel_lsp.judge.integrity.fresh_inputs import FreshInputs, remembers
-from kernel_lsp.judge.integrity.launches import check_recordings, check_timed
+from kernel_lsp.judge.integrity.launches import check_recordings, check_surroundings, check_timed
 from kernel_lsp.judge.integrity.outside_clock import seen_from_outside
 from kernel_lsp.judge.integrity.untimed_cases import slow_where_untimed
 from kernel_lsp.judge.measure.blocks import PairedMeasurement, Series, warm_up
@@ -139,6 +139,8 @@ async def _doubt(context: Context, pair: PairedMeasurement, series: Series, rng:
     context.traces += await check_timed(harness, baseline, candidate, claimed, seen, shared, findings)
     if findings.ruling is not None:
         return findings.ruling
+    if (ruling := await check_surroundings(baseline, candidate, measured.seen, findings)) is not None:
+        return ruling
     if (why := impossible(context, series)) is not None:
         return rejected(why)
     gains_us = [a - b for a, b in times]

@@ -1,4 +1,4 @@
-"""Stage: run a confirmed gain under a steady load, and check its memory accesses."""
+"""Stage: run a confirmed gain under a steady load, and check its memory accesses and sizes that CASES does not name."""
 
 from dataclasses import replace
 
@@ -13,8 +13,9 @@ from kernel_lsp.runner.shield import both
 async def check_finally(context: Context, confirmed: Ruling) -> Ruling:
     """Return the confirmed ruling, or one that refuses the gain.
 
-    Both checks run side by side, because access checks work mostly on the CPU. If either needs most of the GPU's memory
-    they run one after the other, and the timed processes end in between.
+    The first two checks run side by side, because access checks work mostly on the CPU. If either needs most of the
+    GPU's memory they run one after the other, and the timed processes end in between. Sizes come last: they keep the
+    GPU busy, which a steady load would show.
     """
     if context.harness.large:
         await _load_steadily(context)
@@ -24,6 +25,7 @@ async def check_finally(context: Context, confirmed: Ruling) -> Ruling:
         broken = await _look_at_accesses(context)
     else:
         broken, _ = await both(_look_at_accesses(context), _load_steadily(context))
+    broken = broken or await _look_at_sizes(context)
     if broken is not None:
         return replace(broken, speedup=confirmed.speedup)
     sustained = context.sustained
@@ -58,3 +60,9 @@ async def _look_at_accesses(context: Context) -> Ruling | None:
     assert context.measured.looks is not None, "a session that times has them"
     with context.timeline.stage("sanitize"):
         return await context.measured.looks.examine(context.running, context.findings)
+
+
+async def _look_at_sizes(context: Context) -> Ruling | None:
+    assert context.measured.looks is not None, "a session that times has them"
+    with context.timeline.stage("other sizes"):
+        return await context.measured.looks.examine_near_sizes(context.running, context.findings)

@@ -1,8 +1,9 @@
 """Make inputs from seeds: the same case, family and seed give the same bits in any process on one machine."""
 
 import contextlib
+import random
 from collections.abc import Generator as Yields
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -15,7 +16,7 @@ from kernel_lsp.runner.workers.torch_types import seed_random_numbers
 from kernel_lsp.workload import families
 from kernel_lsp.workload.contract import NOTHING
 from kernel_lsp.workload.leaves import Leaves, tensors
-from kernel_lsp.workload.other_sizes import extent, other_sizes
+from kernel_lsp.workload.other_sizes import extent, other_sizes, sizes_near_the_largest
 from kernel_lsp.workload.other_values import other_values
 from kernel_lsp.workload.placement import Instead
 from kernel_lsp.workload.structure import Structure, broken_promise, common, observe
@@ -130,17 +131,29 @@ class Draws:
         workload = self.workload
         if workload.problem is not None or workload.contract.listed_sizes:
             return ()
-        small = list(filter(self._is_small, other_sizes(workload.cases)))[: policy.OTHER_SIZES]
-        added = tuple(sorted(small, key=extent))  # a long run, which may not end in time, comes last
-        self.workload = replace(workload, cases=(*workload.cases, *added))
-        return tuple(map(describe_case, added))
+        cases = other_sizes(workload.cases)
+        small = [case for case in cases if self._is_within(case, policy.OTHER_SIZES_INPUT_BYTES)]
+        return self._add(sorted(small[: policy.OTHER_SIZES], key=extent))  # a long run may not end in time: it is last
 
-    def _is_small(self, case: Mapping[str, object]) -> bool:
-        """Say if `inputs` can be asked for a case: it raises nothing, and they are few bytes by their shapes."""
+    def add_sizes_near_the_largest(self) -> tuple[str, ...]:
+        """Add cases near the largest listed one to the workload's own, by chance, and name them."""
+        workload = self.workload
+        if workload.problem is not None or workload.contract.listed_sizes:
+            return ()
+        cases, most = sizes_near_the_largest(workload.cases), int(policy.NEAR_SIZES_BYTES_RATIO * max(self.sizes()))
+        random.SystemRandom().shuffle(cases)
+        return self._add([case for case in cases if self._is_within(case, most)][: policy.NEAR_SIZES])
+
+    def _add(self, cases: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
+        self.workload = replace(self.workload, cases=(*self.workload.cases, *cases))
+        return tuple(map(describe_case, cases))
+
+    def _is_within(self, case: Mapping[str, object], nbytes: int) -> bool:
+        """Return True if `inputs` raises nothing for a case, and makes no more than these bytes."""
         with contextlib.suppress(WorkloadError), Instead("meta"), torch.no_grad():
             leaves = make_inputs(self.workload, case)
-            return sum(tensor.nbytes for tensor in tensors(leaves)) <= policy.OTHER_SIZES_INPUT_BYTES
-        return extent(case) <= policy.OTHER_SIZES_INPUT_BYTES  # it may look at values, which shapes do not have
+            return sum(tensor.nbytes for tensor in tensors(leaves)) <= nbytes
+        return extent(case) <= nbytes  # it may look at values, which shapes do not have
 
     def generator(self, seed: int) -> Generator:
         """Return a random generator with this seed."""

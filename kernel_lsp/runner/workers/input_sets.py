@@ -217,4 +217,10 @@ def lay_out_family(leaves: Leaves, family: str) -> tuple[tuple[TensorSpec, ...],
     """Return the places of leaves in one slab, in a family's memory layout, and the slab's size in bytes."""
     layout = families.FAMILIES[family].layout
     forms = [(t.dtype, tuple(t.shape), t.stride()) for t in tensors(leaves)]
-    return lay_out(forms, shifted=layout.shifted, strided=layout.strided)
+    return lay_out(
+        forms,
+        shifted=layout.shifted,
+        strided=layout.strided,
+        padded=layout.padded,
+        misaligned=layout.misaligned,
+    )

@@ -122,9 +122,9 @@ class Oracle:
         """Return the bytes of each case's inputs."""
         return self.draws.sizes()
 
-    def other_sizes(self) -> tuple[str, ...]:
+    def other_sizes(self, request: messages.OtherSizes, /) -> tuple[str, ...]:
         """Add cases that the workload does not list, and name them."""
-        return self.draws.add_other_sizes()
+        return self.draws.add_sizes_near_the_largest() if request.near else self.draws.add_other_sizes()
 
     def prepare(self, request: messages.Prepare, /) -> Made:
         """Make inputs under a key."""

@@ -7,14 +7,16 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from judge_support import fake_harness, fake_subject
+from judge_support import draw, fake_harness, fake_subject
 
 from kernel_lsp.errors import RunnerError
 from kernel_lsp.judge.inputs import drawing
 from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.judge.inputs.other_sizes import OtherSizesCheck
 from kernel_lsp.judge.subject import Subject
-from kernel_lsp.judge.verdict import CheckStatus
+from kernel_lsp.judge.verdict import CheckStatus, Outcome
+from kernel_lsp.runner.messages.oracle import Compared, OtherSizes, OutputDistance
+from kernel_lsp.runner.messages.subject_answers import PublishedOutputs, Ran
 from kernel_lsp.runner.protocol import WorkerFailure
 
 
@@ -70,3 +72,74 @@ def test_a_check_that_could_not_be_made_is_said_to_be_left_out(monkeypatch: pyte
     (check,) = findings.checks
     assert check.status is CheckStatus.SKIPPED
     assert check.detail == "the kernel as it stands was run on none: ImportError: no emulator"
+
+
+class Growing(SimpleNamespace):
+    """A harness to whose workload cases are added."""
+
+    @property
+    def cases(self) -> tuple[str, ...]:
+        return self.workload.cases
+
+
+class OnGpu:
+    """A harness on a GPU, whose baseline is right on two sizes near the largest of three, and notes what is asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, wrong: str = "") -> None:
+        self.noted: list[str] = []
+        self._wrong, self._entered = wrong, 0
+        monkeypatch.setattr(drawing, "draw", self._draw)
+        parts: dict[str, object] = {"oracle": self._oracle, "enter": self._enter, "leave": self._leave}
+        parts |= {"fill": AsyncMock(), "unbind": self._unbind, "compare": self._compare}
+        known = {name: value for name, value in vars(fake_harness(gpu=object(), **parts)).items() if name != "cases"}
+        self.harness: Any = Growing(**known)
+
+    def check(self) -> tuple[Any, Findings]:
+        findings = Findings()
+        check = OtherSizesCheck(self.harness, fake_subject(name="A"))
+        return asyncio.run(check.check(fake_subject(name="B"), findings)), findings
+
+    async def _oracle(self, request: object) -> tuple[str, ...]:
+        assert isinstance(request, OtherSizes)
+        self.noted.append("near" if request.near else "small")
+        return ("n=97", "n=101", "n=103")
+
+    async def _draw(self, _harness: object, case: int, _family: str) -> Any:
+        return draw(case)
+
+    async def _enter(self, *_: object) -> Subject:
+        self._entered += 1
+        return fake_subject(SimpleNamespace(alive=True, ask=self._ask), name="AB"[self._entered - 1])
+
+    async def _leave(self, version: Subject) -> None:
+        self.noted.append(f"left {version.name}")
+
+    async def _unbind(self, version: Subject, slab: str) -> None:
+        self.noted.append(f"{version.name} {slab.partition('/')[0]}")
+
+    async def _ask(self, _request: object, *, deadline: float) -> Ran:
+        return Ran(PublishedOutputs((), ()), (), (), (), False, None, ())
+
+    async def _compare(self, version: Subject, inputs: Any, _published: object, *, baseline: bool = False) -> Compared:
+        assert baseline is (version.name == "A")
+        bad = self.harness.cases[inputs.case] == ("n=103" if baseline else self._wrong)
+        index = (5,) if bad else None
+        return Compared(distances=(OutputDistance(max=1e9, rms=1e9, wrong=1, total=9, index=index, allowed=4.0),))
+
+
+def test_on_a_gpu_sizes_are_near_the_largest_and_each_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = OnGpu(monkeypatch)
+    ruling, findings = gpu.check()
+    assert ruling is None
+    assert [(check.status, check.case) for check in findings.checks] == [
+        (CheckStatus.PASSED, "n=97"),
+        (CheckStatus.PASSED, "n=101"),
+    ], "on the third the kernel as it stands is wrong"
+    assert gpu.noted == ["near", "A 4", "A 5", "A 6", "left A", "B 4", "B 5", "left B"]
+
+
+def test_what_is_wrong_there_is_refused_with_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    ruling, _ = OnGpu(monkeypatch, wrong="n=101").check()
+    assert ruling.outcome is Outcome.WRONG
+    assert "n=101" in ruling.reason
+    assert "a size that CASES does not name" in ruling.reason

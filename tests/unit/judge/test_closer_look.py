@@ -9,7 +9,7 @@ import pytest
 from judge_support import fake_context, fake_harness, fake_subject, timed
 
 from kernel_lsp.judge.context import Context
-from kernel_lsp.judge.ruling import Ruling, Speedup, rejected
+from kernel_lsp.judge.ruling import Ruling, Speedup, rejected, wrong
 from kernel_lsp.judge.stages.final_checks import check_finally
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage, SustainedRun
@@ -30,10 +30,11 @@ class Looks:
         large: bool = False,
         error: Exception | None = None,
         found: Ruling | None = None,
+        of_sizes: Ruling | None = None,
         sustained: SustainedRun | None = None,
     ) -> None:
         self.noted: list[str] = []
-        self._error, self._found, self._sustained = error, found, sustained
+        self._error, self._found, self._of_sizes, self._sustained = error, found, of_sizes, sustained
         self.end = asyncio.Event()  # of a look
         harness = fake_harness(large=large, leave=self._leave)
         self.context: Context = fake_context(harness, [timed(us=5.0), timed(us=80.0)], self._timer, self)
@@ -57,6 +58,11 @@ class Looks:
             await asyncio.sleep(0.01)  # its worker is let go of
             self.noted.append("looked")
         return self._found
+
+    async def examine_near_sizes(self, candidate: Subject, _findings: object) -> Ruling | None:
+        assert candidate.name == "B"
+        self.noted.append("sizes")
+        return self._of_sizes
 
     async def _load(self, _harness: object, baseline: Subject, candidate: Subject, case: object) -> object:
         assert (baseline.name, candidate.name) == ("A again", "B again")
@@ -87,14 +93,15 @@ def test_the_look_has_ended_when_the_load_fails(monkeypatch: pytest.MonkeyPatch)
 def test_side_by_side_where_there_is_memory_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = Looks(monkeypatch)
     assert asyncio.run(looks.closer()) == GAIN
-    assert looks.noted == ["look", "alone on the GPU", "load", "loaded", "looked"]
+    assert looks.noted == ["look", "alone on the GPU", "load", "loaded", "looked", "sizes"], "which keep the GPU busy"
     assert looks.context.findings.checks == [LOADED]
 
 
 def test_memory_of_what_was_timed_is_free_before_a_look_that_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = Looks(monkeypatch, large=True)
     assert asyncio.run(looks.closer()) == GAIN
-    assert looks.noted == ["alone on the GPU", "load", "loaded", "left A again", "left B again", "look", "looked"]
+    left = ["left A again", "left B again"]
+    assert looks.noted == ["alone on the GPU", "load", "loaded", *left, "look", "looked", "sizes"]
     assert looks.context.reloaded == [], "nobody leaves them twice"
 
 
@@ -117,13 +124,19 @@ def test_no_load_where_settings_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     looks.end.set()
     looks.context.bench = replace(looks.context.bench, settings=settings.model_copy(update={"judge": judge}))
     assert asyncio.run(looks.closer()) == GAIN
-    assert looks.noted == ["look", "looked"]
+    assert looks.noted == ["look", "looked", "sizes"]
 
 
 def test_what_a_look_finds_is_said_with_the_speed_it_was_measured_at(monkeypatch: pytest.MonkeyPatch) -> None:
     found = rejected("it races")
-    ruling = asyncio.run(Looks(monkeypatch, found=found).closer())
-    assert ruling == replace(found, speedup=GAIN.speedup)
+    looks = Looks(monkeypatch, found=found)
+    assert asyncio.run(looks.closer()) == replace(found, speedup=GAIN.speedup)
+    assert looks.noted[-1] == "looked", "what is refused is not run any more"
+
+
+def test_a_gain_that_is_wrong_on_a_size_near_the_largest_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = wrong("wrong on n=7")
+    assert asyncio.run(Looks(monkeypatch, of_sizes=found).closer()) == replace(found, speedup=GAIN.speedup)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_every_case_runs_once_before_families_of_each_kernel() -> None:
 
 def test_a_gpu_tries_layouts_and_all_families_on_larger_cases_too() -> None:
     here, managed = harness(gpu=object()), {"normal", "large", "tiny", "nonfinite", "nan-in-data", "below", "strided"}
-    assert plan.layouts_elsewhere(here, [2, 0, 1], managed) == [(0, "strided"), (1, "strided")]
+    assert plan.layouts_elsewhere(here, [2, 0, 1], managed, random.Random(0)) == [(0, "strided"), (1, "strided")]
     here.workload.arguments = ("x", "n")
     orders = [
         plan.further_inputs(here, [2, 0, 1], managed, [(0, "large"), (0, "tiny")], random.Random(n)) for n in (0, 1)
@@ -67,7 +67,7 @@ def test_a_gpu_tries_layouts_and_all_families_on_larger_cases_too() -> None:
 def test_the_emulator_has_time_for_further_values_on_the_first_case_alone() -> None:
     here = harness()
     here.workload.arguments = ("x", "n")
-    assert plan.layouts_elsewhere(here, [0, 1], {"strided"}) == []
+    assert plan.layouts_elsewhere(here, [0, 1], {"strided"}, random.Random(0)) == []
     assert plan.further_inputs(here, [0, 1], {"large"}, (), random.Random(0)) == [(0, 0), (0, 1)]
 
 
@@ -83,3 +83,40 @@ def test_time_left_goes_by_runs_of_the_same_case(seconds: float, case: int, fits
     ]
     draw = SimpleNamespace(case=case, input_bytes=100)
     assert plan.affordable(harness(seconds), draw, Findings(runs=runs)) is fits
+
+
+def test_each_larger_case_has_two_tensors_misaligned_one_at_a_time_by_chance() -> None:
+    here, managed = harness(gpu=object()), {"padded", "misaligned-1", "misaligned-2", "misaligned-3"}
+    seen: set[str] = set()
+    for seed in range(20):
+        chosen = plan.layouts_elsewhere(here, [0, 1], managed, random.Random(seed))
+        assert chosen[0] == (1, "padded")
+        assert len({family for _, family in chosen[1:]}) == 2
+        seen |= {family for _, family in chosen[1:]}
+    assert seen == managed - {"padded"}
+
+
+@pytest.mark.parametrize(
+    ("contiguous", "managed", "families"),
+    [
+        (True, [], []),
+        (False, [], ["padded"]),
+        (True, ["unaligned"], list(plan.MISALIGNED)),
+        (False, ["unaligned"], ["padded", *plan.MISALIGNED]),
+    ],
+)
+def test_rows_lie_apart_unless_the_contract_excludes_it_and_one_tensor_misaligned_where_all_may_be(
+    contiguous: bool, managed: list[str], families: list[str]
+) -> None:
+    here = harness()
+    here.settings, _ = load_settings()
+    here.contract = SimpleNamespace(finite=True, aligned=0, contiguous=contiguous)
+    assert plan.later_layouts(here, managed) == families
+
+
+def test_every_workload_meets_negative_inputs() -> None:
+    here = harness()
+    here.settings, _ = load_settings()
+    assert plan.last_families(here) == ["alternating", "above", "below", "signed"]
+    here.target.workload.problem = True  # it meets them before, on the plain case
+    assert plan.last_families(here) == ["alternating", "above"]

@@ -11,7 +11,7 @@ from simulated_gpu import Oracle, SimulatedGpu, judged
 from kernel_lsp import policy
 from kernel_lsp.judge.inputs import check
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
-from kernel_lsp.judge.inputs.plan import NONFINITE
+from kernel_lsp.judge.inputs.plan import LAYOUTS, NONFINITE
 from kernel_lsp.judge.verdict import CheckStatus
 from kernel_lsp.runner.messages import oracle as truth
 from kernel_lsp.runner.messages.oracle import Compared
@@ -34,7 +34,17 @@ def test_larger_cases_have_all_inputs_where_right_answers_are_quick(
     profile = profile_of(SimulatedGpu(monkeypatch), tmp_path)
     first, second = ({d.family for d in profile.draws if d.case == case} for case in (0, 1))
     assert first == second
-    assert {"unaligned", "strided", "nonfinite", "spiked", "below", "ties"} <= second
+    assert {
+        "unaligned",
+        "strided",
+        "padded",
+        "misaligned-1",
+        "signed",
+        "nonfinite",
+        "spiked",
+        "below",
+        "ties",
+    } <= second
 
 
 def test_a_session_opens_no_later_than_the_budget_where_right_answers_are_slow(
@@ -52,7 +62,7 @@ def test_a_session_opens_no_later_than_the_budget_where_right_answers_are_slow(
     profile = profile_of(gpu, tmp_path)
     second = [d.family for d in profile.draws if d.case == 1]
     assert {"unaligned", "strided", "nonfinite"} <= set(second)
-    values = [f for f in second if f not in ("normal", "touched", "unaligned", "strided", "other `x`")]
+    values = [f for f in second if f not in ("normal", "touched", "other `x`", *LAYOUTS)]
     assert len(values) == policy.FAMILIES_PER_TIMED_CASE + int(policy.FURTHER_INPUTS_SECONDS / slow)
     left_out = [c for c in profile.findings.checks if c.status is CheckStatus.SKIPPED and "take long" in c.detail]
     assert [c.case for c in left_out] == ["n=1"]

@@ -16,15 +16,15 @@ from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.judge.integrity import fresh_inputs, outside_clock
 from kernel_lsp.judge.integrity.fresh_inputs import FreshInputs, remembers
-from kernel_lsp.judge.integrity.launches import Seen, check_timed
+from kernel_lsp.judge.integrity.launches import Seen, check_surroundings, check_timed
 from kernel_lsp.judge.integrity.outside_clock import Look, missing_share, seen_from_outside
 from kernel_lsp.judge.integrity.trace import GpuOperation, Launched, OperationGroup
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.runner.messages.oracle import Renew
-from kernel_lsp.runner.messages.subject import Refresh, RunSegments, TraceSegment
-from kernel_lsp.runner.messages.subject_answers import Segment, Traced, TracedOperation
+from kernel_lsp.runner.messages.subject import LookForChanges, Refresh, RunSegments, TraceSegment
+from kernel_lsp.runner.messages.subject_answers import ProcessChanges, Segment, Traced, TracedOperation
 
 CASE = timed()
 
@@ -395,3 +395,38 @@ def test_a_candidate_that_answers_otherwise_in_its_other_process_is_rejected() -
     assert asyncio.run(look(Segment((1.0,) * 4, ((1,),) * 4, None))) is None
     reason = "on case n=1 launch 2 of those timed answers otherwise than the same launch in another process does"
     assert asyncio.run(look(lying)) == rejected(reason)
+
+
+class Changing:
+    """A version in whose process functions and settings have changed by now, and threads run."""
+
+    def __init__(self, changed: tuple[str, ...], threads: tuple[str, ...] = ()) -> None:
+        self._changes = ProcessChanges(changed, threads)
+
+    async def ask(self, request: Any, *, deadline: float) -> ProcessChanges:
+        assert isinstance(request, LookForChanges)
+        return self._changes
+
+
+EVENT, GRADIENTS = "torch.cuda.Event.elapsed_time", "torch's gradient mode"
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "said"),
+    [
+        (Changing(()), Changing(()), ""),
+        (Changing((GRADIENTS,)), Changing((GRADIENTS,)), ""),
+        (Changing(()), Changing(("seen before",)), ""),
+        (Changing((), ("own",)), Changing((), ("own",)), ""),
+        (Changing((GRADIENTS,)), Changing((GRADIENTS, EVENT)), EVENT),
+        (Changing(()), Changing((), ("own",)), "leaves a thread running"),
+    ],
+)
+def test_what_a_version_changes_only_once_it_is_timed_is_seen_too(
+    baseline: Changing, candidate: Changing, said: str
+) -> None:
+    findings, seen = Findings(), Seen(changes=frozenset({"seen before"}))
+    ruling = asyncio.run(check_surroundings(fake_subject(baseline), fake_subject(candidate), seen, findings))
+    assert (ruling is None) is (not said)
+    assert ruling is None or (ruling.outcome is Outcome.ILLEGITIMATE and said in ruling.reason)
+    assert findings.ruling == ruling

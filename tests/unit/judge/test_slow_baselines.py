@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from simulated_gpu import SimulatedGpu, judged
+from simulated_gpu import NEAR, SimulatedGpu, judged
 
 from kernel_lsp import policy
 from kernel_lsp.judge.verdict import CheckStatus, Outcome, Verdict
@@ -110,6 +110,7 @@ def test_what_is_left_out_is_said(gpu: SimulatedGpu, tmp_path: Path) -> None:
     assert "a launch of the baseline takes 1.4 s there" in skipped["inputs: spiked"]
     assert "are not known" in skipped["determinism"]
     assert "is slow" in skipped["steady load"]
+    assert "takes too much memory or time" in skipped["other sizes"]
 
 
 def test_a_quick_case_beside_a_slow_one_keeps_all_its_inputs(gpu: SimulatedGpu, tmp_path: Path) -> None:
@@ -125,6 +126,8 @@ def test_a_quick_baseline_is_judged_as_ever(gpu: SimulatedGpu, tmp_path: Path) -
     assert verdict.verdict is Outcome.FASTER, verdict.reason
     assert verdict.cases[0].confirmation_blocks == policy.CONFIRMATION_BLOCKS
     assert said == []
+    sizes = [check for check in verdict.evidence.checks if check.name == "other sizes"]
+    assert [(check.status, check.case) for check in sizes] == [(CheckStatus.PASSED, NEAR)]
 
 
 def test_several_candidates_share_the_measurement_of_the_baseline(gpu: SimulatedGpu, tmp_path: Path) -> None:

@@ -151,6 +151,16 @@ def test_slabs_share_an_eighth_of_the_memory() -> None:
     assert [case.slabs for case in chosen((30.0,), free=1 << 20)[0].timed] == [1]
 
 
+@pytest.mark.parametrize(("free", "launches"), [(80 << 30, 4), (72 << 20, 3), (48 << 20, 2), (1 << 20, 1)])
+def test_no_two_launches_of_a_segment_work_on_the_same_inputs_however_little_memory_there_is(
+    free: int, launches: int
+) -> None:
+    """The second would find what the first remembers, and the median of four launches could be one of these."""
+    (case,) = chosen((30.0,), free=free)[0].timed
+    assert len(case.sequence) == launches
+    assert len(set(case.sequence)) == launches
+
+
 @pytest.mark.parametrize("us", [0.0, -1.0])
 def test_what_takes_no_time_was_not_run(us: float) -> None:
     with pytest.raises(NothingTimed):

@@ -35,7 +35,9 @@ def views(kinds, **layout):
     return slab, specs, [slab.view(spec) for spec in specs]
 
 
-@pytest.mark.parametrize("layout", [{}, {"shifted": True}, {"strided": True}], ids=str)
+@pytest.mark.parametrize(
+    "layout", [{}, {"shifted": True}, {"strided": True}, {"padded": True}, {"misaligned": 3}], ids=str
+)
 def test_tensors_hold_what_is_written_and_never_touch_a_guard_or_each_other(layout):
     slab, specs, tensors = views(KINDS, **layout)
     slab.poison()
@@ -135,3 +137,28 @@ def test_what_one_opener_writes_the_maker_reads():
     opened = open_slab(made.handle)
     opened.data[3] = 42
     assert int(made.data[3]) == 42
+
+
+def test_rows_lie_apart_and_are_as_aligned_as_before():
+    dense, rows, turned = (4, 8, 64), (512, 64, 1), (1, 4, 32)
+    _, specs, tensors = views([(torch.float32, dense, rows), (torch.float32, dense, turned)], padded=True)
+    assert [spec.stride for spec in specs] == [(8 * 80, 80, 1), (1, 20, 160)], "a row runs where the stride is 1"
+    assert not tensors[0].is_contiguous()
+    assert tensors[0][0, 1].data_ptr() % 16 == 0
+    assert tensors[0][0].is_contiguous() is False
+
+
+@pytest.mark.parametrize(
+    ("shape", "stride"),
+    [((7,), (1,)), ((), ()), ((5, 7), (14, 2)), ((3, 0), (1, 1)), ((3, 4), (5, 1)), ((6, 1), (1, 1))],
+)
+def test_what_has_no_rows_to_move_apart_stays(shape, stride):
+    (spec,), _ = lay_out([(torch.float32, shape, stride)], padded=True)
+    assert spec.stride == stride
+
+
+def test_one_tensor_alone_starts_half_a_vector_past_its_alignment():
+    kinds = [(torch.float32, (8,), (1,)), (torch.float16, (8,), (1,)), (torch.complex128, (8,), (1,))]
+    for number, off in ((1, [8, 0, 0]), (2, [0, 8, 0]), (3, [0, 0, 16]), (4, [0, 0, 0])):
+        specs, _ = lay_out(kinds, misaligned=number)
+        assert [spec.offset % 512 for spec in specs] == off

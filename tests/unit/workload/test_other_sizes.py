@@ -1,6 +1,6 @@
 """Cases that a workload does not list: one of its own with one whole number changed."""
 
-from kernel_lsp.workload.other_sizes import other_sizes
+from kernel_lsp.workload.other_sizes import other_sizes, sizes_near_the_largest
 
 
 def test_each_whole_number_of_the_smallest_case_becomes_odd_and_no_border() -> None:
@@ -27,3 +27,17 @@ def test_none_is_listed_and_none_is_there_twice() -> None:
     found = other_sizes(listed)
     assert found == [{"n": 11}, {"n": 3}]
     assert other_sizes([{}]) == []
+
+
+def test_near_the_largest_case_one_number_at_a_time_is_the_prime_below_or_above() -> None:
+    listed = [{"rows": 8, "cols": 1 << 20}, {"rows": 8192, "cols": 2048, "causal": True, "eps": 1e-5}]
+    found = sizes_near_the_largest(listed)
+    assert [(case["rows"], case["cols"]) for case in found] == [(8191, 2048), (8209, 2048), (8192, 2039), (8192, 2053)]
+    assert all((case["causal"], case["eps"]) == (True, 1e-5) for case in found)
+
+
+def test_a_case_near_the_largest_that_is_listed_is_not_named_again() -> None:
+    assert sizes_near_the_largest([{"n": 13}, {"n": 12}]) == [{"n": 11}, {"n": 17}]
+    assert sizes_near_the_largest([{"n": 12}, {"n": 11}]) == [{"n": 13}]
+    assert sizes_near_the_largest([{"n": 1}]) == [{"n": 2}]
+    assert sizes_near_the_largest([{"causal": False}]) == []

@@ -230,6 +230,9 @@ def test_the_layouts_change_no_values():
     assert draw("strided", x)[0] is x
     assert families.UNALIGNED.layout.shifted
     assert families.STRIDED.layout.strided
+    assert families.PADDED.layout.padded
+    assert [family.layout.misaligned for family in families.MISALIGNED] == [1, 2, 3, 4]
+    assert all(draw(family.name, x)[0] is x for family in families.LAYOUTS)
 
 
 @pytest.mark.parametrize("layout", ["plain", "every second", "transposed", "expanded", "one number"])
