@@ -235,7 +235,8 @@ class Builders:
         including = including_files(candidate.kernel, self._settings.build.include_dirs)
         before = text_before(candidate.kernel, including[0]) if including else None
         options = self._options(candidate.kernel, *((before,) if before else ()))
-        read = [*read, *options.include_dirs]
+        headers = user_headers(before, options.include_dirs) if before else ()
+        read = [*read, *options.include_dirs, *(header.path for header in headers)]
         async with self._worker(read, alone=True) as worker:
             request = CompileAlone(
                 kernel=_absolute(candidate.kernel),
