@@ -12,6 +12,7 @@ from pathlib import Path
 import kernel_lsp
 from kernel_lsp.compiler.headers import user_headers
 from kernel_lsp.compiler.includers import including_files
+from kernel_lsp.compiler.project_headers import include_folders
 from kernel_lsp.compiler.toolchain import package_versions
 from kernel_lsp.compiler.toolkit import find_tool
 from kernel_lsp.config.settings import Settings
@@ -80,7 +81,8 @@ class Dependencies:
 def dependencies_of(source: SourceFile, workload: WorkloadFile | None, settings: Settings) -> Dependencies:
     """Return the texts that checking `source` with `workload` reads."""
     python = is_python(source.path)
-    headers = user_headers(cuda_part(source), settings.build.include_dirs)
+    part = cuda_part(source)
+    headers = user_headers(part, include_folders((part,), settings.build.include_dirs))
     found = {header.path: SourceFile(header.path, header.text) for header in headers}
     if workload is None:
         found |= {file.path: file for file in including_files(source, settings.build.include_dirs)}

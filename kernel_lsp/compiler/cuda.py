@@ -28,6 +28,7 @@ from kernel_lsp.compiler.toolchain import Tool, tool
 from kernel_lsp.compiler.toolkit import torch_header_folders
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels
+from kernel_lsp.source.outline import open_braces
 from kernel_lsp.source.slicing import same_code, slice_device
 from kernel_lsp.source.text import Lines
 
@@ -54,6 +55,7 @@ def build_cuda(
         The first build that succeeded, else the last one that was tried.
     """
     headers = user_headers(source, options.include_dirs)
+    options = options.for_code((source.text, *(header.text for header in headers)))
     sliced = slice_device(source.text)
     nvcc = tool("nvcc")
     arch = target_of(arch, (sliced, *(header.text for header in headers)), options.targets)
@@ -135,10 +137,14 @@ def build_included(
     sliced = slice_device(above.decode() + source.text).encode()
     headers = user_headers(source, options.include_dirs)
     others = tuple(one for one in user_headers(before, options.include_dirs) if one not in headers)
+    options = options.for_code((source.text, before.text, *(header.text for header in (*headers, *others))))
     arch = target_of(arch, (sliced.decode(), *(header.text for header in (*headers, *others))), options.targets)
     preface = UserHeader(f"{before.path.name} above {source.path.name}", before.path, sliced[: len(above)].decode())
+    still_open = open_braces(
+        sliced[: len(above)]
+    )  # a namespace or `extern "C"` that the other file closes further down
     return compile_nvrtc(
-        sliced[len(above) :].decode(),
+        sliced[len(above) :].decode() + "\n" * bool(still_open) + "}" * still_open,
         str(source.path),
         arch,
         names=names,

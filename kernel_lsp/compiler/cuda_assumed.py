@@ -23,6 +23,7 @@ from kernel_lsp.source.text import Lines
 _SECONDS = 75.0  # of a build's deadline; templates not compiled by then are reported as out of time
 _LEFT_OUT = "the compiler made nothing of it"
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(if|else|elif|endif)(.*?)[ \t]*$", re.MULTILINE)
+_UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
 _UNKNOWN = "nothing tells or lets assume its template arguments"
 
 
@@ -108,16 +109,20 @@ def _names(chosen: dict[int, _Choice]) -> tuple[str, ...]:
 def _first_that_compiles(
     ways: Sequence[_Way], compile_names: Callable[[Sequence[str]], Build], deadline: float
 ) -> _Choice:
-    problem = _UNKNOWN
+    problem, first = _UNKNOWN, None
     for way in ways:
         if time.perf_counter() > deadline:
             return None, NO_TIME
         build = compile_names(way.names)
         if build.binary is not None:
             return way, ""
+        said = next((d for d in build.diagnostics if d.severity is Severity.ERROR), None)
         if problem == _UNKNOWN:
-            said = next((d for d in build.diagnostics if d.severity is Severity.ERROR), None)
             problem = f"as {way.names[0]}, " + (f"line {said.line}: {said.message}" if said else "it does not compile")
+            first = said
+        elif said is not None and said == first and (unknown := _UNDEFINED.match(said.message)):
+            # No instance brings a name into being.
+            return None, f"line {said.line}: {said.message}; `build.options` can define it, `-D{unknown[1]}=...`"
     return None, problem.splitlines()[0]
 
 

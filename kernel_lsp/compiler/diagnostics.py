@@ -17,6 +17,7 @@ _GCC = re.compile(
 )
 _TOOL = re.compile(r"^\s*(?P<tool>ptxas|nvrtc|nvcc|nvlink)\s*(?P<kind>fatal|error|warning)?\s*: (?P<text>.*)$")
 _ASSEMBLER = re.compile(r"^ptxas .*?, line (?P<line>\d+); (?P<kind>fatal|error|warning)\s*: (?P<text>.*)$")
+_ONCE = "#pragma once in main file"  # of a header that is compiled alone
 _ABORTED = "Ptx assembly aborted due to errors"  # adds nothing to the errors before it
 _QUOTED = re.compile(r"'([^']+)'")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
@@ -77,6 +78,8 @@ def parse_diagnostics(
     if any(message.assembly for message in said):
         said = [_in_source(message, ptx, lines, path) for message in said if message.text != _ABORTED]
     for message in said:
+        if message.text.startswith(_ONCE):
+            continue
         severity = _SEVERITIES.get(message.kind, Severity.ERROR)
         if message.path == NAMES_FILE:
             asked = _ASKED.search(message.excerpt)

@@ -38,7 +38,8 @@ class UserHeader:
 
 
 def user_headers(source: SourceFile, folders: Sequence[Path] = ()) -> tuple[UserHeader, ...]:
-    """Return all headers that `source` includes, directly or not, from the includer's folder or one of `folders`.
+    """Return all headers that `source` includes, directly or not, from the includer's folder, the folder of `source` or
+    one of `folders`.
 
     Headers of the toolkit and the host are left out: the compiler's version identifies them.
     """
@@ -46,9 +47,8 @@ def user_headers(source: SourceFile, folders: Sequence[Path] = ()) -> tuple[User
     pending = [(source.path.parent, source.text)]
     while pending:
         folder, text = pending.pop()
-        for quoted, angled in INCLUDE.findall(text):
-            name = quoted or angled
-            path = _resolve(name, [folder, *folders] if quoted else folders)
+        for name, quoted in includes_of(text):
+            path = resolve(name, source, folders, folder if quoted else None)
             if path is None or (name, path) in found:
                 continue
             try:
@@ -105,10 +105,24 @@ def includes_torch(texts: Sequence[str]) -> bool:
 
 def standard_headers(texts: Sequence[str]) -> tuple[str, ...]:
     """Return the headers of the C and C++ libraries that the texts include, in their order, or that PyTorch's bring."""
-    named = [quoted or angled for text in texts for quoted, angled in INCLUDE.findall(text)]
+    named = [name for text in texts for name, _ in includes_of(text)]
     found = [name for name in named if _STANDARD.fullmatch(name)]
     return tuple(dict.fromkeys([*found, *(_BROUGHT_BY_TORCH if includes_torch(texts) else ())]))
 
 
-def _resolve(name: str, folders: Sequence[Path]) -> Path | None:
-    return next((path.resolve() for folder in folders if (path := folder / name).is_file()), None)
+def includes_of(text: str) -> list[tuple[str, bool]]:
+    """Return the names of the headers that a text includes, and for each whether it is quoted."""
+    return [(quoted or angled, bool(quoted)) for quoted, angled in INCLUDE.findall(text)]
+
+
+def resolve(name: str, source: SourceFile, folders: Sequence[Path], beside: Path | None) -> Path | None:
+    """Return the file of the user's that an include means, without links; None if it is none of theirs.
+
+    Args:
+        name: as the include has it.
+        source: the file that is compiled, whose folder every compiler here searches.
+        folders: the include folders.
+        beside: the folder of the including file, for a quoted name.
+    """
+    places = (*((beside,) if beside is not None else ()), source.path.parent, *folders)
+    return next((path.resolve() for folder in places if (path := folder / name).is_file()), None)

@@ -14,6 +14,7 @@ from kernel_lsp.compiler.cache import cache_key
 from kernel_lsp.compiler.headers import user_headers
 from kernel_lsp.compiler.includers import including_files
 from kernel_lsp.compiler.language import compiler_part
+from kernel_lsp.compiler.project_headers import include_folders
 from kernel_lsp.compiler.toolkit import find_tool, header_folders
 from kernel_lsp.device.device import Device
 from kernel_lsp.source.candidate import Candidate
@@ -63,8 +64,9 @@ def build_keys(
     parts += map(_versioned, language.packages)
     code = language.device_code(kernel.text)
     if language.includes_headers:
-        parts += (str(len(options)), *options, *(str(folder.absolute()) for folder in include_dirs), "headers")
-        for header in user_headers(cuda_part(kernel), include_dirs):
+        folders = include_folders((cuda_part(kernel),), include_dirs)
+        parts += (str(len(options)), *options, *(str(folder.absolute()) for folder in folders), "headers")
+        for header in user_headers(cuda_part(kernel), folders):
             parts += (header.name, str(header.path), header.text)
         for file in () if workload else including_files(kernel, include_dirs):
             parts += (str(file.path), file.text)

@@ -129,7 +129,7 @@ _FOR_HOST_CODE = (
     "stdexcept", "stdio.h", "stdlib.h", "string", "string.h", "torch/all.h", "torch/extension.h", "torch/torch.h",
     "torch/types.h", "unordered_map", "vector",
 )  # fmt: skip
-_IN_CUDA_STD = ("array", "initializer_list", "limits", "tuple", "type_traits", "utility")
+_IN_CUDA_STD = ("array", "bit", "concepts", "initializer_list", "limits", "tuple", "type_traits", "utility")
 
 HOST_HEADERS: dict[str, str] = (
     dict.fromkeys((*_DECLARED_BY_THE_PRELUDE, *_FOR_HOST_CODE), "")

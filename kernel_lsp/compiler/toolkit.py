@@ -13,6 +13,7 @@ import platformdirs
 
 _TOOLKIT = Path("/usr/local/cuda")
 _TRITON = Path("triton/backends/nvidia")
+_FOR_TORCH = Path(__file__).parent / "torch_include"  # of headers that PyTorch has only where it was built with CUDA
 
 
 def site_folders() -> tuple[Path, ...]:
@@ -45,7 +46,7 @@ def torch_header_folders() -> tuple[Path, ...]:
     for packages in site_folders():
         include = packages / "torch" / "include"
         if include.is_dir():
-            return include, include / "torch/csrc/api/include", Path(sysconfig.get_path("include"))
+            return include, include / "torch/csrc/api/include", Path(sysconfig.get_path("include")), _FOR_TORCH
     return ()
 
 

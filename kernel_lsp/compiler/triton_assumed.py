@@ -366,6 +366,8 @@ def _argument(parameter: CompiledParameter) -> Any:
     if parameter.type == "desc":
         sides = [64] * int(value or 2)
         return TensorDescriptor(torch.empty(sides, dtype=torch.float16), sides, _strides(sides), sides)
+    if parameter.type == "tuple":
+        return (1024,) * int(value or 1)
     if parameter.type.startswith("*"):
         return torch.empty(64, dtype=_ELEMENTS.get(parameter.type[1:], torch.float32))
     if parameter.type == "constexpr" and isinstance(value, str) and value.startswith("tl."):

@@ -45,8 +45,8 @@ class CompiledParameter:
 
     Attributes:
         name: as it is written.
-        type: `*fp32`, `i32`, `constexpr`, or `desc` for a tensor descriptor of two dimensions of float16.
-        value: of a constant or number; `tl.float32` for a type.
+        type: `*fp32`, `i32`, `constexpr`, `desc` for a tensor descriptor of float16, or `tuple` for one of integers.
+        value: of a constant or number; `tl.float32` for a type; the dimensions of a descriptor, the length of a tuple.
         known: the source of the type.
     """
 
@@ -58,6 +58,8 @@ class CompiledParameter:
     @property
     def text(self) -> str:
         """Return `x: *fp32` or `BLOCK=128`."""
+        if self.type == "tuple":
+            return f"{self.name}: {self.value} integers"
         return f"{self.name}={self.value}" if self.type == "constexpr" else f"{self.name}: {self.type}"
 
 
@@ -167,6 +169,8 @@ def _argument(one: Declared, uses: Uses, told: Given | None, attempt: Attempt) -
         return CompiledParameter(name, kind, one.default, From.FILE)
     if name in uses.descriptors and name not in uses.pointers:
         return CompiledParameter(name, "desc", uses.descriptors[name], From.GUESS)
+    if name in uses.tuples and name not in uses.pointers:
+        return CompiledParameter(name, "tuple", uses.tuples[name], From.GUESS)
     is_array = (told is not None and told.type == "*") or (told is None and bool(_ADDRESS.search(name)))
     if name in uses.pointers or (is_array and name not in uses.whole):
         return CompiledParameter(name, f"*{element_of(name, uses) or attempt.element}", None, From.GUESS)

@@ -19,6 +19,7 @@ from kernel_lsp.compiler.includers import including_files, text_before
 from kernel_lsp.compiler.kept import keep_build
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.compiler.options import BuildOptions
+from kernel_lsp.compiler.project_headers import include_folders
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.device import Device
 from kernel_lsp.errors import RunnerError, WorkloadError
@@ -110,9 +111,11 @@ class Builders:
     def _cache(self) -> CacheFolder:
         return CacheFolder(self._cache_folder.absolute(), self._settings.build.cache_limit)
 
-    def _options(self) -> BuildOptions:
+    def _options(self, *files: SourceFile) -> BuildOptions:
+        """Return the compiler's options for source files."""
         settings = self._settings.build
-        return BuildOptions(tuple(settings.options), tuple(folder.absolute() for folder in settings.include_dirs))
+        folders = include_folders(files, settings.include_dirs)
+        return BuildOptions(tuple(settings.options), tuple(folder.absolute() for folder in folders))
 
     def triton_cache(self, candidate: Candidate) -> Path:
         """Return the folder of Triton's own cache for one candidate, so that no candidate reads another's.
@@ -198,9 +201,10 @@ class Builders:
         with contextlib.suppress(OSError):
             builds.mkdir(parents=True, exist_ok=True)
         files = (candidate.kernel, candidate.launch, workload.source if workload else None)
-        include_dirs = self._settings.build.include_dirs
+        part = cuda_part(candidate.kernel)
+        include_dirs = include_folders((part,), self._settings.build.include_dirs)
         read = [*surroundings(*filter(None, files)), builds, *include_dirs]
-        read += [header.path for header in user_headers(cuda_part(candidate.kernel), include_dirs)]
+        read += [header.path for header in user_headers(part, include_dirs)]
         read += [self._pool.scratch(Flavour.BUILD), self.extensions()]
         self._pool.allow(read, self._settings.runner.environment)
         return read
@@ -219,7 +223,7 @@ class Builders:
                 workload=_absolute(workload.source) if workload else None,
                 launch=_absolute(candidate.launch) if candidate.launch else None,
                 device=device,
-                options=self._options(),
+                options=self._options(cuda_part(candidate.kernel)),
                 cache=self._cache(),
                 triton_cache=triton_cache,
                 processes=self._settings.runner.compile_workers // self._busy,  # alone it has all of them
@@ -229,14 +233,18 @@ class Builders:
     async def _alone(self, candidate: Candidate, device: Device, read: Sequence[Path]) -> CandidateBuild:
         """Build a file that no workload launches, in a worker that starts without torch."""
         including = including_files(candidate.kernel, self._settings.build.include_dirs)
+        before = text_before(candidate.kernel, including[0]) if including else None
+        options = self._options(candidate.kernel, *((before,) if before else ()))
+        headers = user_headers(before, options.include_dirs) if before else ()
+        read = [*read, *options.include_dirs, *(header.path for header in headers)]
         async with self._worker(read, alone=True) as worker:
             request = CompileAlone(
                 kernel=_absolute(candidate.kernel),
                 arch=device.arch,
-                options=self._options(),
+                options=options,
                 cache=self._cache(),
                 including=including,
-                before=text_before(candidate.kernel, including[0]) if including else None,
+                before=before,
             )
             return await worker.ask(request, deadline=policy.BUILD_SECONDS)
 
@@ -244,7 +252,7 @@ class Builders:
         self, request: ExtensionRequest, candidate: Candidate, arch: str, read: Sequence[Path]
     ) -> ExtensionBuild:
         """Build one extension of a candidate; the candidate's code runs only where torch itself has to build it."""
-        origin, options = _absolute(candidate.kernel), self._options()
+        origin, options = _absolute(candidate.kernel), self._options(cuda_part(candidate.kernel))
         async with self._worker(read) as worker:
             fast = BuildExtension(extension=request, origin=origin, arch=arch, options=options, cache=self._cache())
             answer = await worker.ask(fast, deadline=policy.BUILD_SECONDS)

@@ -324,3 +324,9 @@ def code_only(data: bytes) -> bytes:
 def without_comments(data: bytes) -> bytes:
     """Return `data` with comments blanked, at equal length and with all line breaks."""
     return _COMMENT_OR_STRING.sub(lambda match: blanked(match[0]) if match[0].startswith(b"/") else match[0], data)
+
+
+def open_braces(data: bytes) -> int:
+    """Return the number of braces that a text opens and leaves open; 0 where it closes more than it opens."""
+    code = code_only(data)
+    return max(0, code.count(b"{") - code.count(b"}"))

@@ -25,22 +25,26 @@ _GLUON = "triton.experimental.gluon"
 _JIT = frozenset(("triton.jit", "triton.runtime.jit", "triton.runtime.jit.jit"))
 _AUTOTUNE = frozenset(("triton.autotune", "triton.runtime.autotune", "triton.runtime.autotuner.autotune"))
 _DOTTED = re.compile(r"[\w.]+")
+_RETURNS = re.compile(r"^[ \t]*return[ \t]+(?!None\b)[^\s#]", re.MULTILINE)
 _USED = re.compile(r"\b(\w+)\s*\(|(?<=[(,=])\s*(\w+)\s*(?=[,)])")
 
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """A jit-decorated function and the names that it calls or passes on, as to `tl.associative_scan`."""
+    """A jit-decorated function, the names that it calls or passes on, as to `tl.associative_scan`, and whether it
+    returns a value.
+    """
 
     kernel: Kernel
     uses: frozenset[str]
+    returns: bool
 
 
 def find_triton_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
     """Return the `@triton.jit` functions of `text` that are kernels, in order.
 
-    Imports are followed under whatever name. A jit function that another one calls or passes on, and that the file
-    never launches as `f[grid](...)`, is a device function, not a kernel.
+    Imports are followed under whatever name. A jit function that another one calls or passes on, or that returns a
+    value, and that the file never launches as `f[grid](...)`, is a device function, not a kernel.
 
     Args:
         text: the Python source; it need not be complete.
@@ -48,18 +52,24 @@ def find_triton_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
     """
     if "triton" not in text:
         return ()
+    functions, launched = _functions(text, path)
+    used = {name for f in functions for name in f.uses - {f.kernel.name}}
+    used |= {f.kernel.name for f in functions if f.returns}
+    return tuple(f.kernel for f in functions if f.kernel.name in launched or f.kernel.name not in used)
+
+
+def _functions(text: str, path: Path) -> tuple[list[_Function], set[str]]:
+    """Return the jit functions of a text, and the names of what it launches."""
     data = text.encode()
     found = _captures(data)
     names = {"triton": "triton", "tl": "triton.language"} | imported_names(found.get("import", []))
     applied = _applied(found.get("assigned", []), names)
     functions = [f for node in found.get("plain", []) if (f := _function(data, node, names, path, applied))]
-    launched = set(_launched(found.get("launch", [])))
-    used = {name for f in functions for name in f.uses - {f.kernel.name}}
-    return tuple(f.kernel for f in functions if f.kernel.name in launched or f.kernel.name not in used)
+    return functions, set(_launched(found.get("launch", [])))
 
 
 def kernels_elsewhere(text: str) -> str | None:
-    """Return, as a sentence, why a Python file without kernels of its own launches some; None if it launches none."""
+    """Return, as a sentence, what a Python file without kernels has to do with Triton; None if that is nothing."""
     if "triton" not in text:
         return None
     found = _captures(text.encode())
@@ -69,7 +79,10 @@ def kernels_elsewhere(text: str) -> str | None:
     launched = dict.fromkeys(_launched(found.get("launch", [])))
     modules = dict.fromkeys(names[name].rpartition(".")[0] for name in launched if "." in names.get(name, ""))
     kernels = [name for name in launched if "." in names.get(name, "")]
-    return f"It launches {', '.join(kernels)}, from {', '.join(modules)}." if kernels else None
+    if kernels:
+        return f"It launches {', '.join(kernels)}, from {', '.join(modules)}."
+    helpers = ", ".join(function.kernel.name for function in _functions(text, Path())[0] if function.returns)
+    return f"Its functions are for kernels elsewhere, as each returns a value: {helpers}." if helpers else None
 
 
 @cache
@@ -111,7 +124,8 @@ def _function(
         autotuned=bool(decorators & _AUTOTUNE),
     )
     text = data[body.start_byte : body.end_byte].decode()
-    return _Function(kernel, frozenset(called or given for called, given in _USED.findall(text)))
+    used = frozenset(called or given for called, given in _USED.findall(text))
+    return _Function(kernel, used, _RETURNS.search(text) is not None)
 
 
 def _applied(assignments: "list[Node]", names: dict[str, str]) -> dict[str, set[str]]:

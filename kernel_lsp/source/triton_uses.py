@@ -29,6 +29,11 @@ _MOVES = frozenset(
     ]
 )
 _MADE_OF = frozenset(("make_block_ptr", "advance", "make_tensor_descriptor", "_experimental_make_tensor_descriptor"))
+_DESCRIBED = frozenset(
+    f"{before}{move}{after}"
+    for move in ("load", "store")
+    for before, after in (("", "_tensor_descriptor"), ("_experimental_descriptor_", ""))
+)
 _SAME = frozenset(("to", "multiple_of", "max_contiguous", "cast", "broadcast_to", "expand_dims", "assume"))
 _INDICES = frozenset(("arange", "program_id", "num_programs", "cdiv"))
 _SHAPES = frozenset(("zeros", "full", "reshape", "view", "arange", "broadcast_to", "make_block_ptr"))
@@ -63,6 +68,7 @@ class Uses:
         compared: those compared with strings or integers -> these, in order.
         types: those that stand for a type.
         descriptors: tensor descriptors, each with its number of dimensions.
+        tuples: tuples of numbers, as strides are passed, each with the least length it can have.
         loaded: pointers that are read, by atomics too.
         stored: pointers that are written.
         bounds: pointer -> the numbers that a mask keeps its offsets below, each with True if the offsets count over all
@@ -78,6 +84,7 @@ class Uses:
     compared: dict[str, tuple[str | int, ...]] = field(default_factory=dict[str, tuple[str | int, ...]])
     types: set[str] = field(default_factory=set[str])
     descriptors: dict[str, int] = field(default_factory=dict[str, int])
+    tuples: dict[str, int] = field(default_factory=dict[str, int])
     loaded: set[str] = field(default_factory=set[str])
     stored: set[str] = field(default_factory=set[str])
     bounds: dict[str, dict[str, bool]] = field(default_factory=dict[str, dict[str, bool]])
@@ -128,6 +135,8 @@ class _Reader:
                     self._meeting(node)
                 case ast.If(test=test) | ast.IfExp(test=test) | ast.Assert(test=test):
                     self._tested(test)
+                case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int(at))) if self._is_given(name):
+                    self._found.tuples[name] = max(at + 1, self._found.tuples.get(name, 1))
                 case _:
                     pass
         moves = [node for node in ast.walk(self._function) if isinstance(node, ast.Call) and self._is_move(node)]
@@ -136,6 +145,10 @@ class _Reader:
         self._found.whole -= self._found.pointers
         self._found.real -= self._found.pointers | self._found.whole
         return self._found
+
+    def _is_given(self, name: str) -> bool:
+        """Return True if a name is a parameter that the function never binds anew."""
+        return name in self._parameters and name not in self._values
 
     @cached_property
     def _values(self) -> dict[str, list[ast.expr]]:
@@ -185,6 +198,12 @@ class _Reader:
         if isinstance(owner, ast.Name) and owner.id in self._parameters and last in ("load", "store", "gather"):
             offsets = node.args[0] if node.args else None
             self._found.descriptors[owner.id] = len(offsets.elts) if isinstance(offsets, (ast.List, ast.Tuple)) else 2
+        if last in _DESCRIBED and node.args:
+            offsets = node.args[1] if len(node.args) > 1 else None
+            sides = len(offsets.elts) if isinstance(offsets, (ast.List, ast.Tuple)) else 2
+            described = self._bases(node.args[0])
+            self._found.descriptors |= dict.fromkeys(described, sides)
+            (self._found.stored if "store" in last else self._found.loaded).update(described)
         if owner is not None and last in ("load", "store", "gather") and owner_name not in ("tl", "triton.language"):
             (self._found.stored if last == "store" else self._found.loaded).update(self._bases(owner))
         called = self._find(name) if name and self._depth < _DEEPEST else None

@@ -66,19 +66,24 @@ def _is_only_read(name: str, body: str) -> bool:
     """Return True if every use of a pointer reads an element: nothing is assigned to one, and no address is taken."""
     uses = list(re.finditer(rf"(?<![.\w])(?<!->){name}\b", body))
     for use in uses:
-        after = body[use.end() :].lstrip()
-        if not after.startswith("[") or re.search(r"(?:(?<!&)&|\+\+|--)[\s(]*\Z", body[: use.start()]):
+        before, after = body[: use.start()], body[use.end() :].lstrip()
+        if re.search(r"\*\s*\(\s*\Z", before):  # `*(x + i)`
+            inner = "(" + body[use.start() :]
+            if _ASSIGNED.match(inner[_closing(inner, "()") :]):
+                return False
+            continue
+        if not after.startswith("[") or re.search(r"(?:(?<!&)&|\+\+|--)[\s(]*\Z", before):
             return False
         if _ASSIGNED.match(after[_closing(after) :]):
             return False
     return bool(uses)
 
 
-def _closing(text: str) -> int:
+def _closing(text: str, brackets: str = "[]") -> int:
     """Return the position after the bracket that closes the one at the beginning of a text."""
     depth = 0
     for at, character in enumerate(text):
-        depth += {"[": 1, "]": -1}.get(character, 0)
+        depth += (character == brackets[0]) - (character == brackets[1])
         if depth == 0:
             return at + 1
     return len(text)
@@ -128,6 +133,10 @@ def _cuda_launch(kernel: Kernel, plan: DraftedCall, body: str, written: HostLaun
     if written and (blocks := _grid(written.grid, plan, int(bound))) is not None:
         shape = tuple(extent for extent in threads if extent > 1) or (1,) if threads else (int(bound),)
         grid = f"{blocks}, {shape[0] if len(shape) == 1 else shape}"
+    elif written and _TWO_DIMENSIONAL.search(body) and len(plan.shape) < 2:
+        question = f"The file launches {kernel.name} with {written.grid} blocks: say the grid and the block."
+        lines.append(f"raise NotImplementedError({question!r})")
+        grid = "..., ..."
     elif _TWO_DIMENSIONAL.search(body) and len(plan.shape) == 2:
         rows, cols = plan.shape
         grid = f"(({cols} + {_TILE - 1}) // {_TILE}, ({rows} + {_TILE - 1}) // {_TILE}), ({_TILE}, {_TILE})"

@@ -270,3 +270,20 @@ def test_kernels_that_no_case_launches_are_named(path, tmp_path):
         assert check(path).never_launched == ("other",)
 
     checking(tmp_path, steps)
+
+
+def test_a_part_of_a_program_may_need_a_header_that_only_the_program_includes(tmp_path):
+    """The process that compiles it may read no more of the disk than it needs."""
+    part = tmp_path / "code/kernels/part.cu"
+    part.parent.mkdir(parents=True)
+    part.write_text("__global__ void k(Node* x) { x->key = 1; }\n")
+    (tmp_path / "code/common.h").write_text("struct Node { int key; };\n")
+    program = 'extern "C" {\n#include "../common.h"\n#include "part.cu"\n}\n'
+    (part.parent / "program.cu").write_text(program)
+
+    def steps(check):
+        report = check(part)
+        assert report.ok, report.diagnostics
+        assert [kernel.name for kernel in report.resources] == ["k"]
+
+    checking(tmp_path, steps)

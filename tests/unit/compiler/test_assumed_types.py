@@ -305,3 +305,29 @@ def test_starred_arguments_shift_no_others(tmp_path: Path) -> None:
     assert not any(one.startswith(("CAUSAL", "dtype", "step: *")) for one in assumed["passed"].types)
     assert assumed["unknown"].compiled, assumed["unknown"].problem
     assert any(one.startswith("dtype=") for one in assumed["unknown"].types), "nothing tells what follows the star"
+
+
+def test_tuples_and_descriptors_are_told_by_how_they_are_read(tmp_path: Path) -> None:
+    """Strides are passed as a tuple, and a descriptor under another name to a function of `tl`."""
+    text = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def strided(x, y, stride, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(y + i * stride[1], tl.load(x + i * stride[0]))
+
+@triton.jit
+def described(a_desc, b_desc, out_desc):
+    for at in tl.static_range(2):
+        own = a_desc if at == 0 else b_desc
+        tl.store_tensor_descriptor(out_desc, (0, at), tl.load_tensor_descriptor(own, (0, at)))
+"""
+    path = tmp_path / "k.py"
+    path.write_text(text)
+    _, (strided, described) = build_assumed(SourceFile(path, text), device_named("sm_90"), 2)
+    assert strided.compiled, strided.problem
+    assert "stride: 2 integers" in strided.types
+    assert described.compiled, described.problem
+    assert {"a_desc: desc", "b_desc: desc", "out_desc: desc"} <= set(described.types)

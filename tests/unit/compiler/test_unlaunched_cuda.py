@@ -1,11 +1,13 @@
 """CUDA files without a workload: instances of templates and blocks from their host code, and what is assumed."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from kernel_lsp.compiler.assumed import Assumed
+from kernel_lsp.compiler.binary import Build
 from kernel_lsp.compiler.built import Built
 from kernel_lsp.compiler.cuda import build_cuda, build_included
 from kernel_lsp.compiler.cuda_assumed import build_unlaunched
@@ -196,3 +198,17 @@ def test_a_part_of_a_program_is_compiled_after_what_includes_it_has_declared(tmp
     assert build_cuda(part, "sm_90").binary is None
     build = build_included(part, text_before(part, main), "sm_90")
     assert build.binary is not None, build.log
+
+
+def test_a_macro_that_only_the_command_line_defines_ends_the_trials(tmp_path: Path) -> None:
+    """No other instance brings it into being, and for some names each trial would ask nvcc too."""
+    text = "template <typename T> __global__ void k(T* x) { x[threadIdx.x] *= width; }\n"
+    source, asked = SourceFile(tmp_path / "k.cu", text), list[Sequence[str]]()
+
+    def compile_names(names: Sequence[str]) -> Build:
+        asked.append(names)
+        return build_cuda(source, "sm_90", names)
+
+    _, _, (assumed,) = build_unlaunched(source, compile_names)
+    assert assumed.problem == ('line 1: identifier "width" is undefined; `build.options` can define it, `-Dwidth=...`')
+    assert len(set(asked)) == 3, "without instances, and with two"

@@ -125,3 +125,31 @@ def test_kernels_that_come_from_elsewhere() -> None:
     gluon = "from triton.experimental import gluon\n@gluon.jit\ndef k(x):\n    pass\n"
     assert kernels_elsewhere(gluon) == "Its kernels are written in Gluon, which is not supported."
     assert kernels_elsewhere("import triton\ntable = {}\ntable[1](2)\n") is None
+
+
+def test_what_returns_a_value_is_no_kernel_unless_it_is_launched() -> None:
+    """Triton's own libraries and others' have files of such functions, which kernels elsewhere call."""
+    text = """
+import triton
+
+@triton.jit
+def helper(x):
+    if x > 0:
+        return x
+    return -x
+
+@triton.jit
+def kernel(x):
+    if x is None:
+        return
+    return None
+
+@triton.jit
+def both(x):
+    return x
+
+both[(1,)](1)
+"""
+    assert [kernel.name for kernel in find_triton_kernels(text, Path("k.py"))] == ["kernel", "both"]
+    helpers = text[: text.index("@triton.jit\ndef kernel")]
+    assert kernels_elsewhere(helpers) == "Its functions are for kernels elsewhere, as each returns a value: helper."

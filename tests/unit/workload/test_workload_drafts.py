@@ -277,3 +277,20 @@ def test_a_draft_of_a_file_that_says_what_is_right_checks_as_it_stands(tmp_path)
     [report] = asyncio.run(check([read_source(here)], settings))
     assert report.ok, [d.message for d in report.diagnostics]
     assert any(c.status == "passed" for c in report.checks)
+
+
+def test_an_array_that_is_only_read_through_its_address_is_an_input() -> None:
+    text = draft("__global__ void fan(float* m, float* a, int n, int t) { *(m + n * t) = *(a + n * t) / *(a + t); }")
+    assert "def launch(module, a" in text
+    assert "m = torch.empty(" in text
+    assert "a = torch.empty(" not in text
+
+
+def test_a_launch_in_two_dimensions_that_cannot_be_read_is_left_open() -> None:
+    """One size says nothing of how the kernel's rows and columns are laid out."""
+    kernel = "__global__ void mm(const int* a, int* c, int N) { c[blockIdx.y * N + threadIdx.x] = a[threadIdx.x]; }\n"
+    host = "void run(int* a, int* c) { int blocks = count(); mm<<<blocks, threads>>>(a, c, 8); }\n"
+    text = draft(kernel + host)
+    assert "say the grid and the block" in text
+    assert "total + block" not in text
+    compile(text, "draft", "exec")

@@ -1,0 +1,75 @@
+"""Guesses a project's include folders from the places of the headers that a file includes.
+
+Public code is compiled by a build system that names its include folders; of a file alone they are unknown. A header
+that is found nowhere is looked for in the folders around the file, nearest first.
+"""
+
+import glob
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kernel_lsp.compiler.headers import includes_of, resolve
+from kernel_lsp.source.candidate import SourceFile
+
+_LEVELS = 6
+_VENDORED = ("third_party", "3rdparty", "thirdparty", "external", "extern", "deps", "submodules")
+_PLACES = ("", "include", "*", "*/include", "*/inc", *(f"{folder}/*" for folder in _VENDORED))
+_PLACES += tuple(f"{folder}/*/include" for folder in _VENDORED)
+_TOP = (".git", "pyproject.toml", "setup.py", "LICENSE", "LICENSE.txt", "LICENSE.md")  # of a project
+# Headers of the toolkit, PyTorch and the system, which are no part of a project; those of C++ have no suffix.
+_OF_OTHERS = re.compile(r"(?:cuda|cub|thrust|torch|ATen|c10|sys|bits)/.*|[^.]*")
+
+
+def include_folders(files: Sequence[SourceFile], named: Sequence[Path]) -> tuple[Path, ...]:
+    """Return the include folders of the user's settings, then those guessed for the headers of `files`.
+
+    A header that the including file, its folder and the named folders lack is looked for in up to six folders above
+    the file, in their subfolders and in their `include` folders. The folder nearest to the file counts. Where two are
+    equally near and their texts differ, neither does.
+
+    Args:
+        files: source files, whose headers are followed.
+        named: the include folders that the user has named.
+    """
+    folders = list(dict.fromkeys(named))
+    for file in files:
+        pending, seen = [(file.path.resolve().parent, file.text)], set[Path]()
+        while pending:
+            folder, text = pending.pop()
+            for name, quoted in includes_of(text):
+                path = resolve(name, file, folders, folder if quoted else None)
+                if path is None and (guess := _nearest(file, name)) is not None:
+                    folders.append(guess)
+                    path = (guess / name).resolve()
+                if path is not None and path not in seen:
+                    seen.add(path)
+                    pending.append((path.parent, path.read_text(encoding="utf-8", errors="replace")))
+    return tuple(folders)
+
+
+def _nearest(file: SourceFile, name: str) -> Path | None:
+    """Return the folder nearest to a file in which a header lies; None if there is none, or two that differ."""
+    if _OF_OTHERS.fullmatch(name) or ".." in Path(name).parts or Path(name).is_absolute():
+        return None
+    for folder in _around(file.path.resolve().parent):
+        for place in _PLACES:
+            found = [path for path in sorted(folder.glob(str(Path(place, glob.escape(name))))) if path.is_file()]
+            if len({path.read_bytes() for path in found}) == 1:
+                return found[0].parents[len(Path(name).parts) - 1]
+            if found:
+                return None
+    return None
+
+
+def _around(folder: Path) -> Iterator[Path]:
+    """Yield a folder and those above it, up to the root of its project; no folder that many projects share."""
+    shared = {Path("/"), Path.home(), Path(tempfile.gettempdir()).resolve()}
+    shared |= {above for one in tuple(shared) for above in one.parents}
+    for above in (folder, *folder.parents)[:_LEVELS]:
+        if above in shared:
+            return
+        yield above
+        if any((above / name).exists() for name in _TOP):
+            return

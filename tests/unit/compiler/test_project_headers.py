@@ -1,0 +1,79 @@
+"""Headers of a project whose include folders nobody has named."""
+
+from pathlib import Path
+
+from kernel_lsp.compiler.cuda import build_cuda, build_included
+from kernel_lsp.compiler.headers import sliced_headers, user_headers
+from kernel_lsp.compiler.includers import including_files, text_before
+from kernel_lsp.compiler.options import BuildOptions
+from kernel_lsp.compiler.project_headers import include_folders
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.slicing import slice_device
+
+
+def _file(path: Path, text: str) -> SourceFile:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return SourceFile(path, text)
+
+
+def test_the_folder_of_a_header_that_is_found_nowhere_is_guessed(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    kernel = _file(
+        tmp_path / "csrc/gpu/scale.cu", '#include "lib/factor.h"\n__global__ void k(int* x) { *x *= FACTOR; }\n'
+    )
+    _file(tmp_path / "include/lib/factor.h", "#include <deep.h>\n")
+    _file(tmp_path / "third_party/other/include/deep.h", "#define FACTOR 3\n")
+    assert build_cuda(kernel, "sm_90").binary is None
+    folders = include_folders((kernel,), ())
+    assert folders == (tmp_path / "include", tmp_path / "third_party/other/include")
+    build = build_cuda(kernel, "sm_90", options=BuildOptions(include_dirs=folders))
+    assert build.binary is not None, build.log
+
+
+def test_no_folder_is_guessed_where_two_headers_differ_or_lie_outside_of_the_project(tmp_path: Path) -> None:
+    kernel = _file(tmp_path / "mine/k.cu", '#include "other.h"\n#include "two.h"\n#include <cuda_fp16.h>\n')
+    (tmp_path / "mine/pyproject.toml").touch()
+    _file(tmp_path / "other.h", "")
+    _file(tmp_path / "mine/a/two.h", "#define A\n")
+    _file(tmp_path / "mine/b/two.h", "#define B\n")
+    assert include_folders((kernel,), ()) == ()
+    _file(tmp_path / "mine/b/two.h", "#define A\n")
+    assert include_folders((kernel,), ()) == (tmp_path / "mine/a",)
+    named = tmp_path / "named"
+    _file(named / "two.h", "")
+    assert include_folders((kernel,), (named,)) == (named,), "a folder that the user has named comes first"
+
+
+def test_host_code_is_cut_from_headers_in_angle_brackets_beside_the_file(tmp_path: Path) -> None:
+    """The compilers search the file's folder for these too."""
+    kernel = _file(tmp_path / "k.cu", "#include <ops.cuh>\n__global__ void k(int* x) { *x = N; }\n")
+    _file(tmp_path / "ops.cuh", '#define N 2\ninline void stop() { throw std::logic_error("stop"); }\n')
+    (header,) = sliced_headers(user_headers(kernel), slice_device)
+    assert "throw" not in header.text
+    build = build_cuda(kernel, "sm_90")
+    assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
+
+
+def test_a_part_is_compiled_within_the_braces_that_its_program_has_open(tmp_path: Path) -> None:
+    part = _file(tmp_path / "part.cu", "__global__ void k(Node* x) { x->key = 1; }\n")
+    _file(
+        tmp_path / "main.cu",
+        '#ifdef __cplusplus\nextern "C" {\n#endif\nstruct Node { int key; };\n#include "part.cu"\n'
+        "#ifdef __cplusplus\n}\n#endif\n",
+    )
+    build = build_included(part, text_before(part, including_files(part)[0]), "sm_90")
+    assert build.binary is not None, build.log
+
+
+def test_concepts_are_compiled_as_the_standard_that_has_them(tmp_path: Path) -> None:
+    text = (
+        "#include <bit>\n#include <concepts>\n"
+        "template <typename T> concept Small = sizeof(T) <= 4;\n"
+        "template <Small T> __device__ T twice(T x) { return x + x; }\n"
+        "__global__ void k(float* x) { *x = twice(*x); }\n"
+    )
+    build = build_cuda(SourceFile(tmp_path / "k.cu", text), "sm_90")
+    assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
+    old = build_cuda(SourceFile(tmp_path / "k.cu", text), "sm_90", options=BuildOptions(("-std=c++17",)))
+    assert old.binary is None, "a standard that the user has named is taken"
