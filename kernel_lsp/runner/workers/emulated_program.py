@@ -1,12 +1,14 @@
 """The emulator as the GPU of a user's whole program. Runs in every Python process of the program.
 
 `capture/inject/sitecustomize.py` calls `begin` once torch is imported, and nothing of it ends before the process does.
-What cannot be emulated raises `LaunchNotEmulated`, which pytest and unittest take for a skipped test.
+A launch or an extension that cannot be emulated raises `LaunchNotEmulated`, which pytest and unittest take for a
+skipped test.
 """
 
 import atexit
 import contextlib
 import importlib
+import inspect
 import os
 import sys
 import time
@@ -31,6 +33,7 @@ from kernel_lsp.runner.workers.emulator import Emulator
 from kernel_lsp.runner.workers.inline import answering
 
 _WRITE_EVERY_SECONDS = 1.0
+_TORCH: Any = torch  # of which a part is replaced
 _PLACED = contextlib.ExitStack()  # what is entered once and left by nobody
 _PHASES = (" (setup)", " (call)", " (teardown)")
 
@@ -86,7 +89,7 @@ def current_tests() -> list[str]:
     name = os.environ.get("PYTEST_CURRENT_TEST", "")
     if name:
         return [next((name.removesuffix(phase) for phase in _PHASES if name.endswith(phase)), name)]
-    frame = sys._getframe()
+    frame = inspect.currentframe()
     while frame is not None:
         owner = frame.f_locals.get("self") if frame.f_code.co_name.startswith("test") else None
         if isinstance(owner, unittest.TestCase):
@@ -181,7 +184,7 @@ def begin() -> None:
     _PLACED.enter_context(emulator.placement())
     _PLACED.enter_context(ProgramOperations(emulator.memory))
     _PLACED.enter_context(answering(_refusing(recorder)))
-    torch.compile = _uncompiled(torch.compile, recorder)
+    _TORCH.compile = _uncompiled(_TORCH.compile, recorder)
     os.register_at_fork(after_in_child=recorder.forked)
     atexit.register(_end, recorder)
 

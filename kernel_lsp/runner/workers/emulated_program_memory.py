@@ -16,6 +16,7 @@ from kernel_lsp.runner.workers.dispatch import TorchOperation, written_by
 from kernel_lsp.runner.workers.emulated_memory import EmulatedMemory
 from kernel_lsp.runner.workers.unfilled import FACTORIES
 
+_UNTYPED: Any = UntypedStorage  # torch's stubs leave out half of it
 _FIRST_SWEEP = 256
 _BEYOND_TORCH = ("numpy", "__array__", "__dlpack__")  # who has such a view may write without torch's knowledge
 
@@ -25,13 +26,13 @@ class ProgramMemory(EmulatedMemory):
 
     def __init__(self) -> None:
         super().__init__((), ())
-        self._storages: dict[Buffer, StorageWeakRef] = {}
+        self._storages: dict[Buffer, Any] = {}  # with a `StorageWeakRef`, which has no types
         self._sweep_at = _FIRST_SWEEP
 
     def sweep(self) -> None:
         """Release the buffers whose storage is gone, or has been moved."""
         for buffer, reference in list(self._storages.items()):
-            storage: Any = UntypedStorage._new_with_weak_ptr(reference.cdata)  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue, reportUnknownVariableType]
+            storage = _UNTYPED._new_with_weak_ptr(reference.cdata)
             if storage is None or (storage.data_ptr(), storage.nbytes()) != (buffer.address, buffer.size):
                 self.buffers.release(buffer)
                 del self._storages[buffer]
@@ -43,7 +44,7 @@ class ProgramMemory(EmulatedMemory):
         if not storage.nbytes():
             return
         if not initialised:
-            storage.fill_(POISON_BYTE)  # pyright: ignore[reportUnknownMemberType]
+            _UNTYPED.fill_(storage, POISON_BYTE)
         found = self.buffers.find(storage.data_ptr())
         if found is not None or len(self._storages) >= self._sweep_at:
             self.sweep()
@@ -97,12 +98,16 @@ class _Operations(Operations):
         made = func(*args, **named)
         initialised = FACTORIES.get(func.overloadpacket.__name__)
         if initialised is not None:
-            if type(made) in (Tensor, torch.nn.Parameter) and made.device.type == "cpu" and not made.is_sparse:
+            if isinstance(made, Tensor) and type(made) is Tensor and _is_plain(made):
                 self._memory.allocated(made, initialised)
             return made
         for tensor in written_by(func, args, named):
             self._memory.written(tensor)
         return made
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return tensor.layout == torch.strided and tensor.device.type == "cpu"
 
 
 class _Views(TorchFunctionMode):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import unittest
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -127,17 +128,17 @@ def answer(project: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def said(answer: subprocess.CompletedProcess[str]):
+def said(answer: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(answer.stdout)
 
 
-def test_the_programs_output_and_exit_code_stay_its_own(answer: subprocess.CompletedProcess[str], said):
+def test_the_programs_output_and_exit_code_stay_its_own(answer: subprocess.CompletedProcess[str], said: Any):
     assert "1 failed, 5 passed, 2 skipped" in answer.stderr
     assert said["program"]["exit_code"] == 1
     assert answer.returncode == 1
 
 
-def test_each_finding_is_reported_once_at_its_line_with_the_tests_that_reached_it(said):
+def test_each_finding_is_reported_once_at_its_line_with_the_tests_that_reached_it(said: Any):
     (report,) = said["files"]
     errors = {one["code"]: one for one in report["diagnostics"] if one["severity"] == "error"}
     lines = KERNELS.splitlines()
@@ -151,7 +152,7 @@ def test_each_finding_is_reported_once_at_its_line_with_the_tests_that_reached_i
     assert "test_a_sum_that_begins_with_anything" in errors["KL012"]["message"]
 
 
-def test_what_was_not_run_is_said_plainly(said):
+def test_what_was_not_run_is_said_plainly(said: Any):
     missed, extension = said["program"]["not_run"]
     assert (missed["kernel"], missed["launches"]) == ("video_kernel", 1)
     assert missed["tests"] == ["tests/test_ops.py::test_an_instruction_that_is_not_emulated"]
@@ -163,7 +164,7 @@ def test_what_was_not_run_is_said_plainly(said):
     assert checks == {"passed", "skipped"}
 
 
-def test_captures_are_left_behind(project: Path, said):
+def test_captures_are_left_behind(project: Path, said: Any):
     names = sorted(Path(path).name.split(".")[1] for path in said["program"]["captures"])
     assert names == ["add", "total"]
     assert (project / ".kernel-lsp" / "captures" / ".gitignore").is_file()

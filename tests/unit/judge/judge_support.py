@@ -48,7 +48,13 @@ def scattered(mean: float, scatter: float, count: int) -> list[float]:
 
 def fake_harness(**attributes: object) -> Harness:
     """A harness that has these attributes only, and names for cases."""
-    known = {"cases": CASES, "large": False, "workload": LoadedWorkload(CASES, (), (0,)), "launch_time": LaunchTime()}
+    known = {
+        "cases": CASES,
+        "large": False,
+        "workload": LoadedWorkload(CASES, (), (0,)),
+        "launch_time": LaunchTime(),
+        "target": SimpleNamespace(workload=SimpleNamespace(captured=False)),
+    }
     return cast(Harness, SimpleNamespace(**known | attributes))
 
 
