@@ -81,6 +81,8 @@ UNTIMED_CASE_US: Final = 7.0
 """A case shorter than this measures launching more than the kernel; it is not timed beside longer ones. Chosen."""
 UNTIMED_CASE_RATIO: Final = 20.0
 """Nor is a case under `SHORT_LAUNCH_US` timed if the longest case takes this many times as long. Chosen."""
+UNTIMED_CASE_WEIGHT: Final = 0.005
+"""Nor is a captured case whose calls take a smaller part of the time of all calls. Chosen."""
 SEGMENT_US: Final = 100.0
 """Least length of a segment, all launches together. Chosen: 200 steps of an event timer of 0.5 us (CUDA's manual)."""
 LEAST_LAUNCHES: Final = 4

@@ -14,9 +14,10 @@ from kernel_lsp.bench.plan import Asked, BenchJob, outstanding
 from kernel_lsp.bench.published import ask_published
 from kernel_lsp.bench.records import CandidateResult, cheat_of, comparison_of
 from kernel_lsp.errors import KernelLspError
+from kernel_lsp.judge.record import Record
 from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import Target, make_target
-from kernel_lsp.judge.verdict import Record, Verdict
+from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.pool.lane import Lane
 from kernel_lsp.pool.protocol import Work
 from kernel_lsp.runner.shield import start

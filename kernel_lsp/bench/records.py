@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from kernel_lsp import __version__
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.judge.verdict import CheckStatus, Outcome, Record, Stage, Verdict, Where, checked_right
+from kernel_lsp.judge.record import Record
+from kernel_lsp.judge.verdict import CheckStatus, Outcome, Stage, Verdict, Where, checked_right
 
 GROUP_SECONDS = 0.05
 """A call that is killed loses the results of this time, which the next call repeats."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from kernel_lsp.bench.records import CandidateResult
-from kernel_lsp.judge.verdict import Record
+from kernel_lsp.judge.record import Record
 
 THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
 FAST_WAY = "fast"

@@ -96,7 +96,8 @@ def read_seen(folder: Path) -> ProgramRecord:
             key = (counted["file"], counted["name"])
             function = functions.setdefault(key, _Function(*key, counts["program"]))
             _add(function, counted, own)
-    captures = [made for function in functions.values() if (made := _capture(function)) is not None]
+    spent = sum(function.seconds for function in functions.values())
+    captures = [made for function in functions.values() if (made := _capture(function, spent)) is not None]
     return ProgramRecord(
         seconds, device, tuple(captures), _launched(kernels.values(), functions, captures), processes, tuple(errors)
     )
@@ -154,7 +155,7 @@ def _forms(arguments: Iterable[Any]) -> Iterator[Any]:
             yield one.get("value")
 
 
-def _capture(function: _Function) -> Capture | None:
+def _capture(function: _Function, program_seconds: float) -> Capture | None:
     """Return the capture of a function; None if no call can be a case."""
     cases = sorted(function.cases.values(), key=lambda case: -case.seconds)
     fruitful = [case for case in cases if case.returned or case.mutated]
@@ -178,6 +179,7 @@ def _capture(function: _Function) -> Capture | None:
         cases=kept,
         calls=function.calls,
         dropped={why: count for why, count in function.dropped.items() if count},
+        program_seconds=program_seconds,
     )
 
 

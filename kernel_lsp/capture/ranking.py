@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from kernel_lsp.capture.program_record import LaunchedKernel, ProgramRecord
+from kernel_lsp.judge.program_gain import amdahl
 
 TRIED = 1.5
 """Assumed speedup of a kernel, to estimate what the program would gain."""
@@ -29,13 +30,8 @@ def ranking(seen: ProgramRecord) -> tuple[Ranked, ...]:
     return tuple(_ranked(kernel, total) for kernel in seen.kernels)
 
 
-def faster(share: float, factor: float = TRIED) -> float:
-    """Return the speedup of a program if a `share` of its time becomes `factor` times as fast (Amdahl's law)."""
-    return 1 / (1 - share * (1 - 1 / factor))
-
-
 def _ranked(kernel: LaunchedKernel, total: float) -> Ranked:
     if not kernel.seconds or not total:
         return Ranked(kernel, None, None)
     share = kernel.seconds / total
-    return Ranked(kernel, share, faster(share))
+    return Ranked(kernel, share, amdahl(share, TRIED))

@@ -1,6 +1,7 @@
 """Starts a user's program with the recorder in it, and stores the record as captures."""
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -13,11 +14,12 @@ from pathlib import Path
 
 from kernel_lsp.capture.program_record import ProgramRecord, read_seen
 from kernel_lsp.errors import SourceError
+from kernel_lsp.runner.programs import EMULATE, EmulatedProcess, read_processes, read_unable
 from kernel_lsp.workload.capture import Capture, capture_text
 
 _INJECT = Path(__file__).parent / "inject"
-_EMULATED = "kernel_lsp.runner.workers.emulated_program"
 _IGNORE = "*\n"
+_STANDARD_ERROR = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +30,25 @@ class Captured:
         code: its exit code; minus the signal's number where one ended it.
         seen: the record.
         written: the files of its captures, in order.
+        emulated: the processes that ran on the emulator.
+        unable: why other processes could not, though they were to.
     """
 
     code: int
     seen: ProgramRecord
     written: tuple[Path, ...]
+    emulated: tuple[EmulatedProcess, ...] = ()
+    unable: tuple[str, ...] = ()
 
 
 def capture_program(
-    command: Sequence[str], folder: Path, *, kernels: Sequence[str] = (), emulate: bool = False, rank: int = 0
+    command: Sequence[str],
+    folder: Path,
+    *,
+    kernels: Sequence[str] = (),
+    emulate: bool = False,
+    rank: int = 0,
+    aside: bool = False,
 ) -> Captured:
     """Run a program to its end, in our terminal, and write a capture for each recorded function.
 
@@ -45,7 +57,9 @@ def capture_program(
         folder: receives the captures; made if missing.
         kernels: parts of names; for other kernels only launches are counted.
         rank: of the processes that a launcher such as torchrun starts, the one that is recorded.
-        emulate: run a Python program on the emulator instead of a GPU.
+        emulate: let the program's Python processes see the emulator as their GPU. A program named without its folder
+            is first looked for beside this Python, in which the emulator is installed.
+        aside: send the program's standard output to our standard error, where ours is for results.
 
     Raises:
         SourceError: the program cannot be started, or the folder cannot be written to.
@@ -53,9 +67,16 @@ def capture_program(
     _prepare(folder)
     with tempfile.TemporaryDirectory(prefix="kernel-lsp-capture-") as scratch:
         environment = _environment(os.environ, Path(scratch), kernels, rank)
-        code = _run(_emulated(command) if emulate else command, environment)
+        code = _run(command, environment | _emulated(os.environ) if emulate else environment, aside=aside)
         seen = read_seen(Path(scratch))
-    return Captured(code, seen, tuple(_write(capture, folder) for capture in seen.captures))
+        emulated, unable = read_processes(Path(scratch)), read_unable(Path(scratch))
+    return Captured(code, seen, tuple(_write(capture, folder) for capture in seen.captures), emulated, unable)
+
+
+def program_name(command: Sequence[str]) -> str:
+    """Return a command's name without its arguments, which may be confidential."""
+    named = next((Path(word).name for word in command if word.endswith(".py")), Path(command[0]).name)
+    return shlex.quote(named)
 
 
 def _prepare(folder: Path) -> None:
@@ -88,28 +109,28 @@ def _environment(own: Mapping[str, str], scratch: Path, kernels: Sequence[str], 
     }
 
 
-def _emulated(command: Sequence[str]) -> list[str]:
-    """Return a command that runs a Python file on the emulator, with this Python.
-
-    Raises:
-        SourceError: it is another kind of command.
-    """
-    rest = list(command)
-    if rest and Path(rest[0]).name.startswith("python"):
-        del rest[0]
-    if not rest or not rest[0].endswith(".py"):
-        raise SourceError("--emulate runs a Python file only", cure="Write `-- python FILE.py ARGUMENTS`.")
-    return [sys.executable, "-m", _EMULATED, *rest]
+def _emulated(own: Mapping[str, str]) -> dict[str, str]:
+    """Return what more the environment of a program says that is to run on the emulator."""
+    beside = str(Path(sys.executable).parent)
+    return {
+        EMULATE: "1",
+        "PATH": os.pathsep.join((beside, own.get("PATH", os.defpath))),
+        "CUDA_VISIBLE_DEVICES": "",
+        "TORCHDYNAMO_DISABLE": "1",  # what it compiles would be for a GPU
+    }
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    program = shutil.which(command[0])
+def _run(command: Sequence[str], environment: Mapping[str, str], *, aside: bool) -> int:
+    program = shutil.which(command[0], path=environment.get("PATH"))
     if program is None:
         raise SourceError(f"there is no program `{command[0]}`", cure="Write it as in a shell, after `--`.")
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program: what it did until then counts
     try:
         process = subprocess.Popen(
-            [program, *command[1:]], env=dict(environment), preexec_fn=lambda: _give_back(before)
+            [program, *command[1:]],
+            env=dict(environment),
+            stdout=_STANDARD_ERROR if aside else None,
+            preexec_fn=lambda: _give_back(before),
         )
         return process.wait()
     except OSError as error:

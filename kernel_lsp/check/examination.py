@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from kernel_lsp.check.emulated import of_emulator
 from kernel_lsp.check.hints import counter_hints, resource_hints
-from kernel_lsp.check.places import kernel_place, line_place
+from kernel_lsp.check.places import kernel_place
 from kernel_lsp.check.record import Examination, movable
 from kernel_lsp.compiler.assumed import Assumed
 from kernel_lsp.compiler.binary import Diagnostic, Severity
@@ -24,34 +24,15 @@ from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Check, CheckStatus, KernelResources, Outcome
-from kernel_lsp.rules import asynchronous, compiling, memory
+from kernel_lsp.rules import compiling
 from kernel_lsp.rules import correctness as right
 from kernel_lsp.rules.rule import Needs, Rule
-from kernel_lsp.runner.emulated import EmulatedFinding
 from kernel_lsp.runner.messages.oracle import InputSizes, RehearseReference
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels, language_of
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.workload.spec import WorkloadFile
-
-_EMULATED = {
-    "out-of-bounds": memory.OUT_OF_BOUNDS,
-    "misaligned": memory.MISALIGNED,
-    "shared-race": memory.SHARED_RACE,
-    "global-race": memory.GLOBAL_RACE,
-    "divergent-barrier": memory.DIVERGENT_BARRIER,
-    "inactive-lane": memory.INACTIVE_LANE,
-    "deadlock": memory.DEADLOCK,
-    "runaway-loop": memory.RUNAWAY,
-    "trap": right.RUN_FAILED,
-    "unawaited-copy": asynchronous.UNAWAITED_COPY,
-    "overwritten-stage": asynchronous.OVERWRITTEN_STAGE,
-    "transaction-bytes": asynchronous.TRANSACTION_BYTES,
-    "missing-proxy-fence": asynchronous.MISSING_PROXY_FENCE,
-    "misused-mbarrier": asynchronous.MISUSED_MBARRIER,
-}
-"""Rule for each kind of emulator finding; uninitialised reads have one for each memory space."""
 
 
 @dataclass
@@ -196,7 +177,7 @@ async def _rehearse(harness: Harness, notes: _Notes, why: str) -> None:
 def _take_accesses(findings: Findings, notes: _Notes) -> None:
     """Take over the emulator's findings about memory and threads, and hints from its counters."""
     notes.emulation = Emulation(tuple(findings.runs))
-    seen = [_of_emulator(finding, notes) for run in findings.runs for finding in run.findings]
+    seen = [of_emulator(finding, notes.source, notes.kernels) for run in findings.runs for finding in run.findings]
     notes.findings += seen
     if findings.runs and not seen:
         notes.done.add(Needs.EMULATING)
@@ -223,20 +204,6 @@ def _take_answers(profile: BaselineProfile, cases: Sequence[str], notes: _Notes)
         notes.add(right.WEAK_WORKLOAD, f"{said}, so little was checked: {profile.raised[0]}")
     for weakness in profile.weak:
         notes.add(right.WEAK_WORKLOAD, f"the workload cannot tell right from wrong: {weakness}")
-
-
-def _of_emulator(found: EmulatedFinding, notes: _Notes) -> Diagnostic:
-    if found.kind == "uninitialised":
-        rule = memory.UNINITIALISED_SHARED if found.space == "shared" else memory.UNINITIALISED_GLOBAL
-    else:
-        rule = _EMULATED[found.kind]
-    own = not found.path or Path(found.path).resolve() == notes.source.path.resolve()
-    path = str(notes.source.path) if own else found.path
-    if not found.line:
-        line, column, end = kernel_place(notes.source, notes.kernels, found.kernel)
-        return rule.at(path, line, found.message, column=column, end=end)
-    column, end = line_place(notes.source.text, found.line) if own else (1, 1)
-    return rule.at(path, found.line, found.message, column=found.column or column, end=(found.line, end))
 
 
 def _said(error: Exception) -> str:

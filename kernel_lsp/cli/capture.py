@@ -1,13 +1,12 @@
 """`kernel-lsp capture`: runs a program, and makes workloads from its kernel launches."""
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kernel_lsp.capture.adopt import adopted_workload
-from kernel_lsp.capture.run import capture_program
+from kernel_lsp.capture.run import capture_program, program_name
 from kernel_lsp.cli.console import err, out
 from kernel_lsp.errors import SourceError
 from kernel_lsp.report.capture import capture_view, captured_view
@@ -30,9 +29,7 @@ def capture(
         list[str] | None, typer.Option(help="Part of a kernel's name; of all others only launches are counted.")
     ] = None,
     rank: Annotated[int, typer.Option(help="Of several ranks, as torchrun starts them, the one to record.")] = 0,
-    emulate: Annotated[
-        bool, typer.Option("--emulate", help="Run a Python file on the emulator, as if there were a GPU.")
-    ] = False,
+    emulate: Annotated[bool, typer.Option("--emulate", help="Let the program see the emulator as its GPU.")] = False,
 ) -> None:
     """Run a program and keep what its Triton kernels were given as workloads. Ends with the program's exit code.
 
@@ -43,7 +40,7 @@ def capture(
         _act(command[0], [Path(path) for path in command[1:]], output)
         return
     captured = capture_program(command, output, kernels=kernel or (), emulate=emulate, rank=rank)
-    err.print(captured_view(captured, _shown(command)))
+    err.print(captured_view(captured, program_name(command)))
     raise typer.Exit(captured.code if captured.code >= 0 else 128 - captured.code)
 
 
@@ -71,9 +68,3 @@ def _adopt(found: Capture) -> None:
     file = adopted_workload(found, Path(found.kernel).parent)
     write_new(file.path, file.text)
     err.print(f"Written to {file.path}. Write its `reference`, then remove its first line.")
-
-
-def _shown(command: list[str]) -> str:
-    """Return the command without its arguments, which may be confidential."""
-    named = next((Path(word).name for word in command if word.endswith(".py")), Path(command[0]).name)
-    return shlex.quote(named)

@@ -6,27 +6,37 @@ from typing import Annotated
 
 import typer
 
+from kernel_lsp.capture.run import capture_program, program_name
 from kernel_lsp.check import FileReport, find_kernel_files, kernel_files_among, record_baseline
 from kernel_lsp.check import check as check_files
 from kernel_lsp.check.baseline import find_root
-from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings_for
-from kernel_lsp.cli.main import FINDINGS
+from kernel_lsp.check.program import check_program
+from kernel_lsp.cli.console import err, opened_store, out, say_note, say_notices, settings_for
+from kernel_lsp.cli.main import CANNOT_JUDGE, FINDINGS
 from kernel_lsp.cli.options import Gpu, Json, Workload
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.report.check import file_view, recorded_view, summary_view
 from kernel_lsp.report.formats import FORMATS, CheckResults, FormatName
+from kernel_lsp.report.program import left_out, program_json, program_view
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.store.store import Store
+from kernel_lsp.workload.capture import FOLDER
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def check(
-    paths: Annotated[list[Path], typer.Argument(help="Kernel files, or folders of them.")],
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATHS...", help="Kernel files, or folders of them; with --run a command.")
+    ],
     workload: Workload = None,
-    run: Annotated[bool, typer.Option("--run/--no-run", help="Also run the workloads, not only compile.")] = True,
+    run: Annotated[
+        bool,
+        typer.Option("--run", help="Instead run a program, your tests perhaps, on the emulator: --run -- pytest tests"),
+    ] = False,
+    no_run: Annotated[bool, typer.Option("--no-run", help="Compile only; run no workload.")] = False,
     form: Annotated[FormatName | None, typer.Option("--format", help="Print this instead of the report.")] = None,
     output: Annotated[Path | None, typer.Option(help="Write what --format asks for to this file.")] = None,
     strict: Annotated[bool | None, typer.Option("--strict", help="Fail on warnings, too.")] = None,
@@ -49,20 +59,33 @@ def check(
     gpu: Gpu = None,
     json: Json = False,
 ) -> None:
-    """Compile kernels, run their workloads and compare with the references. Ends with 1 when something is wrong."""
-    sources = kernel_files_among(paths, related=True) if changed else find_kernel_files(paths)
+    """Compile kernels, run their workloads and compare with the references. Ends with 1 when something is wrong.
+
+    With --run a program of yours runs instead, without a GPU: what its Triton kernels do wrong is reported at their
+    lines. Its output goes to standard error; this command ends with 1 as well if the program fails.
+    """
+    form = FormatName.JSON if json else form
+    if run:
+        if workload or no_run or update_baseline or changed or strength:
+            cure = "Leave the others out; a program may be given --strict, --format, --output and --json."
+            raise ConfigurationError("--run takes a program instead of kernel files.", cure=cure)
+        _run_program(paths, settings_for(Path.cwd() / "here", check__strict=strict), form, output)
+        return
+    named = [Path(path) for path in paths]
+    sources = kernel_files_among(named, related=True) if changed else find_kernel_files(named)
     if not sources:
         return
-    settings = settings_for(paths[0], gpu=gpu, check__strict=strict)
+    settings = settings_for(named[0], gpu=gpu, check__strict=strict)
     if strength:
         from kernel_lsp.cli.strength import show_strength  # few ask for it
 
         show_strength(sources, settings, workload, verbose=verbose, json=json)
         return
-    form = FormatName.JSON if json else form
     quiet = form is not None and output is None
     with opened_store(settings) as store:
-        reports = asyncio.run(_check(sources, settings, store, workload, run=run, record=update_baseline, quiet=quiet))
+        reports = asyncio.run(
+            _check(sources, settings, store, workload, run=not no_run, record=update_baseline, quiet=quiet)
+        )
         say_notices(store)
     if update_baseline:
         err.print(recorded_view(record_baseline(reports), reports))
@@ -74,6 +97,28 @@ def check(
         out.print(summary_view(reports, strict=settings.check.strict))
     if not results.passed:
         raise typer.Exit(FINDINGS)
+
+
+def _run_program(command: list[str], settings: Settings, form: FormatName | None, output: Path | None) -> None:
+    """Run a program on the emulator, show what was found, and pick the exit code.
+
+    Raises:
+        typer.Exit: with 1 for findings or a program that failed; with 3 if no kernel could be run.
+    """
+    captured = capture_program(command, FOLDER, emulate=True, aside=True)
+    checked = check_program(program_name(command), captured, settings)
+    results = CheckResults(checked.reports, checked.texts, find_root(Path.cwd() / "here"), strict=settings.check.strict)
+    if form is not None:
+        _write(program_json(checked) if form is FormatName.JSON else FORMATS[form](results), output)
+    if form is None or output is not None:
+        out.print(program_view(checked, strict=settings.check.strict))
+    elif form is not FormatName.JSON:
+        for said in left_out(checked):
+            say_note(said)
+    if not results.passed or checked.exit_code:
+        raise typer.Exit(FINDINGS)
+    if not checked.emulated.kernels:
+        raise typer.Exit(CANNOT_JUDGE)
 
 
 def _write(text: str, output: Path | None) -> None:

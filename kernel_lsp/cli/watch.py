@@ -25,7 +25,7 @@ app = typer.Typer(add_completion=False)
 def watch(
     folder: Annotated[Path, typer.Argument(help="A folder with kernel files.")] = Path(),
     workload: Workload = None,
-    run: Annotated[bool, typer.Option("--run/--no-run", help="Also run the workloads, not only compile.")] = True,
+    no_run: Annotated[bool, typer.Option("--no-run", help="Compile only; run no workload.")] = False,
     gpu: Gpu = None,
 ) -> None:
     """Check the kernels below FOLDER, and again each time they, their workloads or their headers are saved."""
@@ -33,7 +33,7 @@ def watch(
         raise SourceError("This is no folder.", folder, cure="Name the folder that your kernels lie in.")
     settings = settings_for(folder, gpu=gpu)
     with opened_store(settings) as store:
-        asyncio.run(_watch(folder, settings, store, workload, run=run))
+        asyncio.run(_watch(folder, settings, store, workload, run=not no_run))
         say_notices(store)
 
 

@@ -170,6 +170,12 @@ class GlobalMemory:
         buffer = self._buffers[position]
         return buffer if address < buffer.end else None
 
+    def buffers_within(self, address: int, size: int) -> tuple[Buffer, ...]:
+        """Return the buffers that have a byte in common with a range."""
+        first = max(bisect.bisect_right(self._starts, address) - 1, 0)
+        last = bisect.bisect_left(self._starts, address + size)
+        return tuple(buffer for buffer in self._buffers[first:last] if buffer.end > address)
+
     def nearest(self, address: int) -> Buffer | None:
         """Return the buffer closest to an address; None if there are none."""
         return min(self._buffers, key=lambda b: max(b.address - address, address - b.end + 1, 0), default=None)

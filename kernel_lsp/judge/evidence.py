@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from statistics import median
@@ -19,12 +20,14 @@ from kernel_lsp.judge.final import FinalChecks
 from kernel_lsp.judge.measure import intervals
 from kernel_lsp.judge.measure.blocks import Series
 from kernel_lsp.judge.measure.digest import policy_digest
+from kernel_lsp.judge.program_gain import ProgramGain, amdahl, weighted_blocks
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.spans import pack, trace_since
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import CaseTiming, Check, CheckStatus, Evidence, ExtensionRecord, Outcome, Verdict
 from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.workload.capture import read_capture
 
 _SHOWN_NOTES = 8
 
@@ -83,6 +86,7 @@ def _evidence(context: Context, ruling: Ruling, known: dict[str, str], address: 
         baseline_opcodes=_opcodes(context, bench.baseline_built, ruling),
         candidate_opcodes=_opcodes(context, context.built, ruling),
         final_checks=context.final_checks,
+        program=program_gain(context),
     )
 
 
@@ -161,10 +165,7 @@ def _case_timings(context: Context) -> tuple[CaseTiming, ...]:
 def _case_timing(context: Context, series: Series, index: int) -> CaseTiming:
     timed, bandwidth = series.cases[index], context.harness.bandwidth
     a, b = median(series.baseline_us[index]), median(series.candidate_us[index])
-    summary = intervals.summarise(series.blocks[index][-context.confirmation_blocks :])
-    once = context.confirmation_blocks > 0 or context.pairs is not None
-    half = (intervals.half_width_once if once else intervals.half_width)(summary.deviation, summary.n)
-    interval = intervals.Interval(summary.mean - half, summary.mean + half).speedup
+    speedup, interval = _speedup(context, series.blocks[index])
     calls = next((call for call in context.calls if call.case.draw.case == timed.draw.case), None)
     return CaseTiming(
         case=context.harness.cases[timed.draw.case],
@@ -172,8 +173,8 @@ def _case_timing(context: Context, series: Series, index: int) -> CaseTiming:
         launches=timed.launches,
         baseline_us=a,
         candidate_us=b,
-        speedup=intervals.speedup_of(summary.mean),
-        interval=(interval.lower, interval.upper),
+        speedup=speedup,
+        interval=interval,
         bytes_moved=timed.bytes_moved,
         baseline_roofline_share=timed.roofline_share(bandwidth, a),
         roofline_share=timed.roofline_share(bandwidth, b),
@@ -181,4 +182,38 @@ def _case_timing(context: Context, series: Series, index: int) -> CaseTiming:
         confirmation_blocks=context.confirmation_blocks,
         baseline_call_us=calls.baseline_us if calls else None,
         candidate_call_us=calls.candidate_us if calls else None,
+    )
+
+
+def _speedup(context: Context, blocks: Sequence[float]) -> tuple[float, tuple[float, float]]:
+    """Return the speedup that a series of blocks shows, and its interval: from the confirmation alone, if there was
+    one.
+    """
+    summary = intervals.summarise(blocks[-context.confirmation_blocks :])
+    once = context.confirmation_blocks > 0 or context.pairs is not None
+    half = (intervals.half_width_once if once else intervals.half_width)(summary.deviation, summary.n)
+    interval = intervals.Interval(summary.mean - half, summary.mean + half).speedup
+    return intervals.speedup_of(summary.mean), (interval.lower, interval.upper)
+
+
+def program_gain(context: Context) -> ProgramGain | None:
+    """Return what the change gives the program of a captured workload; None for others, or if nothing was timed."""
+    workload, series = context.bench.target.workload, context.series
+    if not workload.captured or series is None or not series.combined:
+        return None
+    capture = read_capture(workload.source.text, workload.source.path)
+    cases = [capture.cases[timed.draw.case] for timed in series.cases]
+    spent = [case.count * median(us) for case, us in zip(cases, series.baseline_us, strict=True)]
+    weights = tuple(one / sum(spent) for one in spent)
+    speedup, interval = _speedup(context, weighted_blocks(series.blocks, weights))
+    share = sum(case.seconds for case in cases) / capture.program_seconds if capture.program_seconds else None
+    return ProgramGain(
+        program=capture.program,
+        function=capture.function,
+        weights=weights,
+        speedup=speedup,
+        interval=interval,
+        share=share,
+        whole=None if share is None else amdahl(share, speedup),
+        whole_interval=None if share is None else (amdahl(share, interval[0]), amdahl(share, interval[1])),
     )

@@ -1,12 +1,13 @@
 """The records of a judgement: the verdict, and its evidence."""
 
 from enum import StrEnum
-from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from kernel_lsp.compiler.occupancy import Cliff
 from kernel_lsp.judge.final import FinalChecks
+from kernel_lsp.judge.program_gain import ProgramGain
+from kernel_lsp.judge.record import Record, Unbounded
 
 
 class Outcome(StrEnum):
@@ -62,15 +63,6 @@ class CheckStatus(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
-
-
-class Record(BaseModel):
-    """A frozen record with strict fields: evidence is written once and read back unchanged, infinities included."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-
-Unbounded = Annotated[float, "infinities and NaN are texts in JSON"]
 
 
 class Check(Record):
@@ -336,7 +328,7 @@ class Evidence(Record):
     which faults the driver reported meanwhile, by NVIDIA's numbers. `build_way` is `fast` or `full` where the candidate
     has `extensions`, else that of its build; `build_arch` is what it was compiled for, empty where nothing was. `where`
     names the lane, where one of a pool judged. `trace` is where the time went, packed (`judge.spans`);
-    `final_checks` is there where a gain was confirmed.
+    `final_checks` is there where a gain was confirmed, `program` where the workload was captured from one and timed.
     """
 
     created: str
@@ -365,12 +357,13 @@ class Evidence(Record):
     traces: tuple[Trace, ...] = ()
     xids: tuple[int, ...] = ()
     sustained: SustainedRun | None = None
-    baseline_opcodes: dict[str, int] = {}
-    candidate_opcodes: dict[str, int] = {}
+    baseline_opcodes: dict[str, int] = Field(default_factory=dict[str, int])
+    candidate_opcodes: dict[str, int] = Field(default_factory=dict[str, int])
     extensions: tuple[ExtensionRecord, ...] = ()
     where: Where | None = None
     trace: str = ""
     final_checks: FinalChecks | None = None
+    program: ProgramGain | None = None
 
 
 class Verdict(Record):

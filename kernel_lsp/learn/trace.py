@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from kernel_lsp.judge.verdict import Record
+from kernel_lsp.judge.record import Record
 from kernel_lsp.learn.licence import licence_of
 from kernel_lsp.refine.dialogue.answer import read_answer
 from kernel_lsp.refine.turn_outcome import Circumstances, TurnOutcome, turn_outcome_of

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Literal
 
-from kernel_lsp.judge.verdict import Record
+from kernel_lsp.judge.record import Record
 
 EVENTS = "KERNEL_LSP_EVENTS"
 """Environment variable with the descriptor that the process writes its events to, one JSON object a line."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.judge.verdict import Record
+from kernel_lsp.judge.record import Record
 from kernel_lsp.pool.lane import Lane
 from kernel_lsp.pool.queue import TaskQueue
 

@@ -1,6 +1,7 @@
 """The records of a turn of a search in the store: its outcome, and what it was asked and tried with."""
 
-from kernel_lsp.judge.verdict import Outcome, Record, Stage, checked_right
+from kernel_lsp.judge.record import Record
+from kernel_lsp.judge.verdict import Outcome, Stage, checked_right
 from kernel_lsp.refine.proposer import Feedback
 from kernel_lsp.store.store import Turn
 

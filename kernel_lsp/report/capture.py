@@ -37,13 +37,14 @@ def captured_view(captured: Captured, command: str) -> RenderableType:
 
 
 def capture_view(capture: Capture, path: Path) -> RenderableType:
-    """Return one capture: its function, and its cases."""
+    """Return one capture: its function, and its cases with their shares of the program's time, as in a ranking."""
     table = Table(box=None, pad_edge=False)
-    for name in ("calls", "mean", "arguments"):
+    for name in ("calls", "share", "mean", "arguments"):
         table.add_column(name, justify="left" if name == "arguments" else "right")
     for case in capture.cases:
         shown = ", ".join(f"{leaf.name}={_short(leaf.described)}" for leaf in leaves_of(case))
-        table.add_row(f"{case.count:,}", time_text(1e6 * case.seconds / max(case.count, 1)), shown)
+        share = f"{100 * case.seconds / capture.program_seconds:.1f} %" if capture.program_seconds else ""
+        table.add_row(f"{case.count:,}", share, time_text(1e6 * case.seconds / max(case.count, 1)), shown)
     changed = f", changes {', '.join(capture.mutated)}" if capture.mutated else ""
     head = f"{capture.function} in {capture.kernel}, {capture.calls:,} calls in {capture.program}{changed}"
     dropped = [Text(f"left out: {_dropped(capture)}", "yellow")] if capture.dropped else []

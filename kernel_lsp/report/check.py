@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernel_lsp.check import FileReport
+from kernel_lsp.check.program import LAUNCHES
 from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.judge.verdict import Check, CheckStatus
@@ -92,7 +93,8 @@ def _is_whole(report: FileReport) -> bool:
     """Return True if all was done that a check can do without a workload."""
     away = any(d.severity is Severity.WARNING and "cannot be imported" in d.message for d in report.diagnostics)
     unknown = compiler_part(report.language).compiles_at_launch and _is_bare(report)
-    return not report.not_compiled and not away and not unknown
+    missed = any(check.name == LAUNCHES and check.status is CheckStatus.SKIPPED for check in report.checks)
+    return not report.not_compiled and not away and not unknown and not missed
 
 
 def _is_bare(report: FileReport) -> bool:

@@ -54,6 +54,7 @@ class Capture:
         cases: most host time first.
         calls: number of calls, with those of no case.
         dropped: reason -> number of calls that are no case.
+        program_seconds: host time of the program within all functions that launch kernels; 0 if it is not known.
     """
 
     program: str
@@ -64,6 +65,7 @@ class Capture:
     cases: tuple[CapturedCase, ...]
     calls: int
     dropped: Mapping[str, int] = field(default_factory=dict[str, int])
+    program_seconds: float = 0.0
 
     @property
     def file_name(self) -> str:

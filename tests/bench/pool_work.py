@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kernel_lsp.judge.verdict import Record, Verdict
+from kernel_lsp.judge.record import Record
+from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.pool.lane import Lane
 from kernel_lsp.pool.protocol import Work
 

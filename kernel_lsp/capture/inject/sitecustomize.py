@@ -1,6 +1,7 @@
 """Runs first in every Python process of a captured program: starts the recorder once Triton is imported.
 
-Standard library only. It runs the `sitecustomize` that it hides first, and raises nothing.
+Standard library only. It runs the `sitecustomize` that it hides first, and raises nothing. Where the program is to run
+on the emulator, it lets Kernel LSP place it once torch is imported.
 """
 
 import contextlib
@@ -27,6 +28,22 @@ def _run_hidden():
             return
 
 
+def _hook_for(name):
+    if name == "torch":
+        return _emulate
+    return getattr(_hooks(), _WATCHED[name])
+
+
+def _emulate(_):
+    try:
+        importlib.import_module("kernel_lsp.runner.workers.emulated_program").begin()
+    except Exception as error:
+        said = f"{sys.executable} cannot use the emulator ({type(error).__name__}: {error})"
+        path = os.path.join(os.environ["KERNEL_LSP_CAPTURE"], f"{os.getpid()}.unable")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(said)
+
+
 def _hooks():
     for part in ("recorder", "hooks"):
         name = f"_kernel_lsp_{part}"
@@ -38,14 +55,16 @@ def _hooks():
 
 
 class _Afterwards(importlib.abc.MetaPathFinder):
-    """Calls the recorder once a module of `_WATCHED` has been executed; other imports cost one look-up."""
+    """Calls what waits for a module once that has been executed; other imports cost one look-up."""
 
-    def __init__(self):
-        self.wanted = dict(_WATCHED)
+    def __init__(self, wanted):
+        self.wanted = set(wanted)
 
     def find_spec(self, name, path=None, target=None):
-        then = self.wanted.pop(name, None)
-        spec = importlib.util.find_spec(name) if then else None
+        if name not in self.wanted:
+            return None
+        self.wanted.discard(name)
+        spec = importlib.util.find_spec(name)
         if spec is None or not hasattr(spec.loader, "exec_module"):
             return spec
         execute = spec.loader.exec_module
@@ -53,12 +72,15 @@ class _Afterwards(importlib.abc.MetaPathFinder):
         def exec_module(module):
             execute(module)
             with contextlib.suppress(Exception):  # a capture never stops the program
-                getattr(_hooks(), then)(module)
+                _hook_for(name)(module)
 
         spec.loader.exec_module = exec_module
         return spec
 
 
 _run_hidden()
-if os.environ.get("KERNEL_LSP_CAPTURE") and os.environ.get("RANK", "") in ("", os.environ["KERNEL_LSP_CAPTURE_RANK"]):
-    sys.meta_path.insert(0, _Afterwards())
+if os.environ.get("KERNEL_LSP_CAPTURE"):
+    _recorded = os.environ.get("RANK", "") in ("", os.environ["KERNEL_LSP_CAPTURE_RANK"])
+    _wanted = (*(_WATCHED if _recorded else ()), *(("torch",) if os.environ.get("KERNEL_LSP_EMULATE") else ()))
+    if _wanted:
+        sys.meta_path.insert(0, _Afterwards(_wanted))

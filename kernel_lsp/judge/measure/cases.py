@@ -12,6 +12,7 @@ from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
 from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.measure.roofline import Bandwidth
+from kernel_lsp.judge.program_gain import calls_of_cases
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.oracle import Fill
 from kernel_lsp.runner.messages.subject import UNFLUSHED, Mode, RecordSegment, Refresh, RunSegments
@@ -106,7 +107,7 @@ class TimedCase:
 
 @dataclass(frozen=True, slots=True)
 class CaseChoice:
-    """The cases of a workload that are timed, and those that are too short beside them."""
+    """The cases of a workload that are timed, and those that are too short, or called too seldom, beside them."""
 
     timed: tuple[TimedCase, ...]
     untimed: tuple[TimedCase, ...] = ()
@@ -135,10 +136,20 @@ async def choose_cases(harness: Harness, baseline: Subject, profile: BaselinePro
         made = replace(probe, mode="short" if short else "cold", baseline_us=us, place=0)
         count = _slabs(harness, made, launches_of(us))  # a second launch on the same inputs could remember the first
         chosen.append(replace(made, launches=count, slabs=count))
-    longest = max((case.baseline_us for case in chosen), default=0.0)
+    return choice_of(chosen, calls_of_cases(harness.target.workload))
+
+
+def choice_of(cases: Sequence[TimedCase], calls: Sequence[int]) -> CaseChoice:
+    """Return which cases are timed; `calls` has the number of calls of each case of a capture, and none for others."""
+    longest = max((case.baseline_us for case in cases), default=0.0)
+    spent = [(calls[case.draw.case] if calls else 1) * case.baseline_us for case in cases]
+    least = policy.UNTIMED_CASE_WEIGHT * sum(spent) if calls else 0.0
+    timed = [us >= least and not launch_bound(case.baseline_us, longest) for case, us in zip(cases, spent, strict=True)]
+    if not any(timed):  # what most time goes to are short launches
+        timed = [us == max(spent) for us in spent]
+    every = list(zip(cases, timed, strict=True))
     return CaseChoice(
-        tuple(case for case in chosen if not launch_bound(case.baseline_us, longest)),
-        tuple(case for case in chosen if launch_bound(case.baseline_us, longest)),
+        tuple(case for case, is_timed in every if is_timed), tuple(case for case, is_timed in every if not is_timed)
     )
 
 

@@ -15,7 +15,12 @@ def json(results: CheckResults) -> str:
 
 def check_json(reports: Sequence[FileReport]) -> str:
     """One object: `ok`, and in `files` each report with its own `ok`."""
+    return records_json(checked_files(reports))
+
+
+def checked_files(reports: Sequence[FileReport]) -> dict[str, object]:
+    """Return what `check_json` prints."""
     files = [
         {"ok": report.ok} | {each.name: getattr(report, each.name) for each in fields(report)} for report in reports
     ]
-    return records_json({"ok": all(report.ok for report in reports), "files": files})
+    return {"ok": all(report.ok for report in reports), "files": files}

@@ -13,7 +13,7 @@ from kernel_lsp.emulate.errors import Unfinished
 from kernel_lsp.runner.workers.dispatch import TorchOperation, written_by
 from kernel_lsp.runner.workers.emulated_memory import EmulatedMemory
 
-_FACTORIES = {  # name: True if the new tensor holds values
+FACTORIES = {  # name: True if the new tensor holds values
     **dict.fromkeys(("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided"), False),
     **dict.fromkeys(("zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones"), True),
     **dict.fromkeys(("full", "full_like", "new_full"), True),
@@ -48,7 +48,7 @@ class _Known(Operations):
         if self._memory.obscured and not _DECIDING.isdisjoint(func.tags):
             _stop(func.overloadpacket.__name__)
         made = func(*args, **named)
-        initialised = _FACTORIES.get(func.overloadpacket.__name__)
+        initialised = FACTORIES.get(func.overloadpacket.__name__)
         if initialised is not None and isinstance(made, Tensor) and made.device.type == "cpu":
             self._memory.allocated(made, initialised)
         for tensor in written_by(func, args, named):

@@ -11,7 +11,7 @@ import pytest
 
 from kernel_lsp.capture.adopt import adopted_workload
 from kernel_lsp.capture.program_record import read_seen
-from kernel_lsp.capture.ranking import faster, ranking
+from kernel_lsp.capture.ranking import ranking
 from kernel_lsp.capture.run import Captured, capture_program
 from kernel_lsp.check import check
 from kernel_lsp.config.settings import Settings
@@ -100,7 +100,10 @@ def test_the_ranking_counts_launches_and_says_what_a_faster_kernel_would_give(ca
     (ranked,) = ranking(captured.seen)
     assert ranked.kernel.launches == 5
     assert ranked.share == pytest.approx(1)
-    assert faster(0.5) == pytest.approx(1.2)
+    assert ranked.gain == pytest.approx(1.5)
+    assert {one.program_seconds for one in captured.seen.captures} == {
+        sum(case.seconds for one in captured.seen.captures for case in one.cases)
+    }
 
 
 def test_no_values_are_kept_but_whole_numbers(captured: Captured):

@@ -25,6 +25,7 @@ NAME_ONE = {
     "refine/offers.py": "a generated kernel of unknown language",
     "refine/dialogue/task.py": "a KernelBench answer is a Python file",
     "bench/plan.py": "likewise",
+    "check/program.py": "a Triton file that was written for a run and is gone",
     "check/hints.py": "a file whose language is unknown gets CUDA's hints",
     "rules/rule.py": "the language of a rule's example, if it says none",
     "rules/correctness.py": "examples in Triton",

@@ -50,6 +50,7 @@ def fake_harness(**attributes: object) -> Harness:
     """A harness that has these attributes only, and names for cases."""
     known: dict[str, object] = {"cases": CASES, "large": False, "gpu": None}
     known |= {"workload": LoadedWorkload(CASES, (), (0,)), "launch_time": LaunchTime()}
+    known["target"] = SimpleNamespace(workload=SimpleNamespace(captured=False))
     return cast(Harness, SimpleNamespace(**known | attributes))
 
 

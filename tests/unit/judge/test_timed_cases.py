@@ -10,7 +10,15 @@ from judge_support import draw, fake_harness, fake_subject, timed
 
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
 from kernel_lsp.judge.measure import cases as timing
-from kernel_lsp.judge.measure.cases import NothingTimed, choose_cases, launch_bound, launches_of, run_segment, spent_ms
+from kernel_lsp.judge.measure.cases import (
+    NothingTimed,
+    choice_of,
+    choose_cases,
+    launch_bound,
+    launches_of,
+    run_segment,
+    spent_ms,
+)
 from kernel_lsp.runner.messages.subject import RecordSegment, RunSegments
 from kernel_lsp.runner.messages.subject_answers import Recorded, Segment
 
@@ -51,6 +59,28 @@ def test_a_case_that_tells_of_launching_only_is_not_timed_beside_longer_ones(
     us: float, longest: float, short: bool
 ) -> None:
     assert launch_bound(us, longest) is short
+
+
+@pytest.mark.parametrize(
+    ("calls", "kept"),
+    [
+        ((), [0, 1, 2]),  # a written workload: no case counts more than another
+        ((1000, 1000, 1000), [0, 1, 2]),
+        ((1000, 1000, 1), [0, 1]),
+        ((1, 1000, 1), [1]),
+    ],
+)
+def test_a_captured_case_that_takes_next_to_none_of_the_calls_time_is_not_timed(
+    calls: tuple[int, ...], kept: list[int]
+) -> None:
+    choice = choice_of([timed(case=number, us=100.0) for number in range(3)], calls)
+    assert [case.draw.case for case in choice.timed] == kept
+    assert len(choice.timed) + len(choice.untimed) == 3
+
+
+def test_where_most_time_goes_to_short_launches_those_are_timed() -> None:
+    choice = choice_of([timed(case=0, us=1000.0), timed(case=1, us=5.0)], (1, 1_000_000))
+    assert [case.draw.case for case in choice.timed] == [1]
 
 
 def test_launches_take_the_slabs_of_a_place_in_turn() -> None:

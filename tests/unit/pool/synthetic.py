@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.errors import RunnerError
-from kernel_lsp.judge.verdict import Record
+from kernel_lsp.judge.record import Record
 from kernel_lsp.pool.choice import opened_pool
 from kernel_lsp.pool.protocol import Work
 from kernel_lsp.pool.queue import TaskQueue

@@ -1,0 +1,234 @@
+"""`kernel-lsp check --run`: the user's own tests run without a GPU, and what their kernels do wrong has a line."""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kernel_lsp.runner.emulated import EmulatedFinding
+from kernel_lsp.runner.programs import EmulatedProcess, NotRun, ProgramFinding, ProgramKernel, added_up
+from kernel_lsp.runner.workers.emulated_program import current_tests
+from kernel_lsp.runner.workers.emulated_program_memory import ProgramMemory, ProgramOperations
+
+START = "from kernel_lsp.cli.main import main; main()"
+KERNELS = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add_kernel(x, y, out, n, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < n
+    b = tl.load(y + places)
+    tl.store(out + places, tl.load(x + places, mask=inside) + b, mask=inside)
+
+
+def add(x, y):
+    out = torch.empty_like(x)
+    add_kernel[(triton.cdiv(x.numel(), 64),)](x, y, out, x.numel(), BLOCK=64)
+    return out
+
+
+@triton.jit
+def total_kernel(x, out, n, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    part = tl.sum(tl.load(x + places, mask=places < n, other=0.0))
+    before = tl.load(out)
+    tl.store(out, before + part)  # kernel-lsp: ignore[KL015] one block in these tests
+
+
+def total(x, out):
+    total_kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
+    return out
+
+
+@triton.jit
+def video_kernel(x, BLOCK: tl.constexpr):
+    places = tl.arange(0, BLOCK)
+    value = tl.load(x + places)
+    asm: tl.constexpr = "vabsdiff4.u32.u32.u32 $0, $1, $1, $1;"
+    tl.store(x + places, tl.inline_asm_elementwise(asm, "=r,r", [value], dtype=tl.int32, is_pure=True, pack=1))
+
+
+def video(x):
+    video_kernel[(1,)](x, BLOCK=32)
+"""
+TESTS = """import unittest
+import pytest
+import torch
+from ops import add, total, video
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+@needs_gpu
+@pytest.mark.parametrize("n", [64, 65, 66])
+def test_add(n):
+    x, y = torch.randn(n, device="cuda"), torch.randn(n, device="cuda")
+    torch.testing.assert_close(add(x, y), x + y)
+
+
+def test_a_sum_that_begins_with_anything():
+    assert total(torch.ones(32, device="cuda"), torch.empty(1, device="cuda")).isnan()
+
+
+def test_a_sum():
+    assert total(torch.ones(32, device="cuda"), torch.zeros(1, device="cuda")).item() == 31, "it is 32"
+
+
+def test_an_instruction_that_is_not_emulated():
+    video(torch.zeros(32, dtype=torch.int32, device="cuda"))
+
+
+def test_an_extension():
+    from torch.utils.cpp_extension import load_inline
+
+    load_inline("doubled", cpp_sources="", cuda_sources="__global__ void k() {}")
+
+
+class Others(unittest.TestCase):
+    def test_compiled(self):
+        doubled = torch.compile(lambda x: 2 * x)
+        assert doubled(torch.ones(3, device="cuda")).sum() == 6
+"""
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", START, "check", "--run", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), *sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "tests").mkdir()
+    (folder / "ops.py").write_text(KERNELS)
+    (folder / "tests" / "test_ops.py").write_text(TESTS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def answer(project: Path) -> subprocess.CompletedProcess[str]:
+    quiet = ("-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:xdist")
+    return run(project, "--json", "--", "python", "-m", "pytest", *quiet, "tests")
+
+
+@pytest.fixture(scope="module")
+def said(answer: subprocess.CompletedProcess[str]) -> Any:
+    return json.loads(answer.stdout)
+
+
+def test_the_programs_output_and_exit_code_stay_its_own(answer: subprocess.CompletedProcess[str], said: Any):
+    assert "1 failed, 5 passed, 2 skipped" in answer.stderr
+    assert said["program"]["exit_code"] == 1
+    assert answer.returncode == 1
+
+
+def test_each_finding_is_reported_once_at_its_line_with_the_tests_that_reached_it(said: Any):
+    (report,) = said["files"]
+    errors = {one["code"]: one for one in report["diagnostics"] if one["severity"] == "error"}
+    lines = KERNELS.splitlines()
+    assert report["path"] == "ops.py"
+    assert not said["ok"]
+    assert sorted(errors) == ["KL010", "KL012"]
+    assert "b = tl.load(y + places)" in lines[errors["KL010"]["line"] - 1]
+    assert "before = tl.load(out)" in lines[errors["KL012"]["line"] - 1]
+    assert "past the end of `y`" in errors["KL010"]["message"]
+    assert "test_add[65] and 1 other test, in 2 launches" in errors["KL010"]["message"]
+    assert "test_a_sum_that_begins_with_anything" in errors["KL012"]["message"]
+
+
+def test_what_was_not_run_is_said_plainly(said: Any):
+    missed, extension = said["program"]["not_run"]
+    assert (missed["kernel"], missed["launches"]) == ("video_kernel", 1)
+    assert missed["tests"] == ["tests/test_ops.py::test_an_instruction_that_is_not_emulated"]
+    assert (extension["kernel"], extension["tests"]) == ("doubled", ["tests/test_ops.py::test_an_extension"])
+    sentences = " ".join(said["program"]["left_out"])
+    assert "vabsdiff4" in sentences
+    assert "torch.compile was called once" in sentences
+    checks = {one["status"] for one in said["files"][0]["checks"]}
+    assert checks == {"passed", "skipped"}
+
+
+def test_captures_are_left_behind(project: Path, said: Any):
+    names = sorted(Path(path).name.split(".")[1] for path in said["program"]["captures"])
+    assert names == ["add", "total"]
+    assert (project / ".kernel-lsp" / "captures" / ".gitignore").is_file()
+
+
+def test_a_program_that_launches_nothing_is_not_called_well(tmp_path: Path):
+    (tmp_path / "nothing.py").write_text("print('done')\n")
+    answer = run(tmp_path, "python", "nothing.py")
+    assert answer.returncode == 3
+    assert "No kernel was launched" in answer.stdout
+    assert "done" in answer.stderr
+
+
+def test_options_for_kernel_files_do_not_go_with_a_program(tmp_path: Path):
+    answer = run(tmp_path, "--changed", "python", "nothing.py")
+    assert answer.returncode == 2
+    assert "--run takes a program" in answer.stderr
+
+
+def finding(launches: int, *tests: str) -> ProgramFinding:
+    return ProgramFinding(EmulatedFinding("global-race", "It races.", "/k.py", 4, "k"), "/k.py", launches, list(tests))
+
+
+def test_findings_of_several_processes_are_one():
+    first = EmulatedProcess("sm_80", 1.0, [ProgramKernel("k", "/k.py", 2, 3)], [finding(1, "a")])
+    second = EmulatedProcess(
+        "sm_80", 2.0, [ProgramKernel("k", "/k.py", 2, 4)], [finding(2, "a", "b")], [NotRun("k", "/k.py", 0, "no", 1)], 1
+    )
+    both = added_up((first, second))
+    assert (both.seconds, both.uncompiled, both.kernels[0].launches, len(both.not_run)) == (3.0, 1, 7, 1)
+    assert [(one.launches, one.tests, one.finding.count) for one in both.findings] == [(3, ["a", "b"], 2)]
+
+
+class _Case(unittest.TestCase):
+    def test_names(self) -> None:
+        self.names = current_tests()
+
+
+def test_a_unittest_that_runs_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "tests/test_x.py::test_y[a b] (call)")
+    assert current_tests() == ["tests/test_x.py::test_y[a b]"]
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    case = _Case("test_names")
+    case.debug()
+    assert case.names == [case.id()]
+
+
+def test_memory_goes_with_its_tensor_and_what_nothing_wrote_is_known():
+    memory = ProgramMemory()
+    with ProgramOperations(memory):
+        empty, zeros = torch.empty(100), torch.zeros(100)
+        view = zeros[50:]
+        empty[:10] = 1
+    unset = memory.buffers.find(empty.data_ptr())
+    assert unset is not None
+    assert unset.valid is not None
+    assert (unset.valid[:40] == 0xFF).all()
+    assert not unset.valid[40:].any()
+    assert bool(empty[10:].isnan().all())
+    address = empty.data_ptr()
+    del empty, zeros, unset
+    gc.collect()
+    memory.sweep()
+    assert memory.buffers.find(address) is None
+    kept = memory.buffers.find(view.data_ptr())
+    assert kept is not None
+    assert kept.valid is None

@@ -1,0 +1,78 @@
+"""A captured workload's verdict: weights of its cases, and what the change gives the program."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp.judge.context import Context
+from kernel_lsp.judge.evidence import program_gain
+from kernel_lsp.judge.measure.blocks import Series
+from kernel_lsp.judge.program_gain import amdahl, weighted_blocks
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.workload.capture import Capture, CapturedCase, capture_text
+from kernel_lsp.workload.spec import WorkloadFile
+from tests.unit.judge.judge_support import SAXPY, fake_context, fake_harness, scattered, timed
+
+TWICE, SAME = math.log(1 / 2), 0.0
+
+
+def judged(program_seconds: float = 10.0, scatter: float = 0.0, *, captured: bool = True) -> Context:
+    """A judgement of two captured cases, timed in reverse order: the one that is called most is not faster."""
+    seen = (CapturedCase({}, (), 1, 90, 3.0), CapturedCase({}, (), 1, 10, 1.0), CapturedCase({}, (), 1, 5, 1.0))
+    capture = Capture("train.py", "/k.py", "rms_norm", ("k",), "", seen, 105, program_seconds=program_seconds)
+    cases = (timed(case=1), timed(case=0))
+    context = fake_context(fake_harness(), cases)
+    workload = WorkloadFile(
+        SourceFile(Path("k.capture.json"), capture_text(capture)), SAXPY, False, True, captured=captured
+    )
+    context.bench = replace(context.bench, target=replace(context.bench.target, workload=workload))
+    blocks = [scattered(TWICE, scatter, 10), scattered(SAME, 0.0, 10)]
+    context.series = Series(cases, blocks, [[90.0] * 10, [10.0] * 10], [[45.0] * 10, [10.0] * 10])
+    context.confirmation_blocks = 10
+    return context
+
+
+def test_a_case_weighs_as_much_as_its_calls_took():
+    gain = program_gain(judged())
+    assert gain is not None
+    assert gain.weights == pytest.approx((0.5, 0.5))
+    assert gain.speedup == pytest.approx(1 / 0.75)
+    assert (gain.program, gain.function) == ("train.py", "rms_norm")
+
+
+def test_the_program_gains_by_the_share_of_the_cases_that_were_timed():
+    gain = program_gain(judged())
+    assert gain is not None
+    assert gain.share == pytest.approx(0.4)
+    assert gain.whole == pytest.approx(1 / (1 - 0.4 * 0.25))
+
+
+def test_a_weighted_ratio_is_as_sure_as_its_blocks():
+    gain = program_gain(judged(scatter=0.02))
+    assert gain is not None
+    assert gain.whole_interval is not None
+    assert gain.whole is not None
+    assert gain.interval[0] < gain.speedup < gain.interval[1]
+    assert gain.whole_interval[0] < gain.whole < gain.whole_interval[1]
+    assert 0.001 < gain.interval[1] - gain.interval[0] < 0.1
+
+
+def test_an_older_capture_says_the_ratio_and_no_share():
+    gain = program_gain(judged(program_seconds=0.0))
+    assert gain is not None
+    assert (gain.share, gain.whole, gain.whole_interval) == (None, None, None)
+
+
+def test_a_written_workload_has_no_program():
+    assert program_gain(judged(captured=False)) is None
+    untimed = judged()
+    untimed.series = None
+    assert program_gain(untimed) is None
+
+
+def test_amdahls_law_and_weighted_blocks():
+    assert amdahl(0.5, 1.5) == pytest.approx(1.2)
+    assert amdahl(0.0, 9.0) == 1.0
+    assert weighted_blocks([[TWICE, SAME], [SAME, SAME]], (0.25, 0.75)) == pytest.approx([math.log(0.875), 0.0])
