@@ -4,8 +4,8 @@ from enum import StrEnum
 
 
 class FinalChecks(StrEnum):
-    """The state of the final checks: the sanitizer, the emulator and the steady load. The value is for people."""
+    """When a gain was shown, beside its final checks (sanitizer, emulator, steady load), as the end of a sentence."""
 
-    AWAITED = "made before the gain was shown"
-    UNDER_WAY = "under way: the gain is confirmed, and may still be taken back"
-    AFTERWARDS = "made while the gain was already shown as confirmed"
+    AWAITED = "after its final checks"
+    UNDER_WAY = "as confirmed, before its final checks, which may still take it back"
+    AFTERWARDS = "as confirmed, before its final checks, which were made meanwhile"

@@ -157,7 +157,7 @@ def _circumstances(verdict: Verdict) -> ReportSection:
         "seconds": ([] if total is None else [seconds_text(total)])
         + [f"{stage} {seconds_text(s)}" for stage, s in spent.items()],
         "GPU busy": _busy(evidence),
-        "final checks": [evidence.final_checks.value] if evidence.final_checks else [],
+        "shown": [evidence.final_checks.value] if evidence.final_checks else [],
     }
     digests = (("baseline", (evidence.baseline_digest,)), ("candidate", (evidence.candidate_digest,)))
     parts: list[Part] = [_stages(spent, total)] if spent else []
