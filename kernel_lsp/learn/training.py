@@ -135,7 +135,7 @@ class TrainingBatch(Record):
 
 
 class StepFigures(Record):
-    """What one step of learning came to.
+    """The figures of one step of learning.
 
     Attributes:
         samples: that it learned from: those with an advantage.
