@@ -15,8 +15,10 @@ from kernel_lsp.source.candidate import SourceFile
 
 _LEVELS = 6
 _VENDORED = ("third_party", "3rdparty", "thirdparty", "external", "extern", "deps", "submodules")
-_PLACES = ("", "include", "*", "*/include", "*/inc", *(f"{folder}/*" for folder in _VENDORED))
-_PLACES += tuple(f"{folder}/*/include" for folder in _VENDORED)
+_PLACES = (
+    *("", "include", "*", "*/include", "*/inc"),
+    *(f"{folder}/*{inner}" for inner in ("", "/include") for folder in _VENDORED),
+)
 _TOP = (".git", "pyproject.toml", "setup.py", "LICENSE", "LICENSE.txt", "LICENSE.md")  # of a project
 # Headers of the toolkit, PyTorch and the system, which are no part of a project; those of C++ have no suffix.
 _OF_OTHERS = re.compile(r"(?:cuda|cub|thrust|torch|ATen|c10|sys|bits)/.*|[^.]*")
