@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +77,7 @@ async def refine_target(
     on_progress: Callable[[SearchProgress], None] = lambda _: None,
     on_verdict: Callable[[Verdict], None] = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
+    wishes: Sequence[str] = (),
 ) -> Refinement:
     """Search until the budget is spent, nothing helps or `stop` is set; results are stored at once.
 
@@ -90,6 +91,7 @@ async def refine_target(
         on_progress: called with the progress of the search.
         on_verdict: called with each verdict after it was stored.
         say: called with early messages for the waiting user (`open_session`).
+        wishes: sentences of the user's for a model's prompts; those added meanwhile go into the next prompt.
 
     Raises:
         KernelLspError: there is no GPU, or no model where one is needed, or the kernel, its workload or a proposer
@@ -118,6 +120,7 @@ async def refine_target(
             on_progress=on_progress,
             on_tried=record,
             on_exchange=keep,
+            wishes=wishes,
         )
 
 

@@ -1,6 +1,7 @@
 """Search for a faster variant: a strategy decides what is tried, the judge decides what is faster."""
 
 import asyncio
+from collections.abc import Sequence
 
 from kernel_lsp.judge.session import Session
 from kernel_lsp.refine.outcome import OnExchange, OnProgress, OnTried, Refinement
@@ -20,6 +21,7 @@ async def refine(
     on_exchange: OnExchange = lambda _: None,
     stop: asyncio.Event | None = None,
     seed: int = 0,
+    wishes: Sequence[str] = (),
 ) -> Refinement:
     """Search for a faster variant of the session's target for at most `budget` seconds.
 
@@ -33,13 +35,22 @@ async def refine(
         on_exchange: called with each turn of a model.
         stop: when it is set, the search ends with what was found so far. Cancelling the task instead ends it at once.
         seed: of all that is random.
+        wishes: sentences of the user's for a model's prompts; they may grow meanwhile.
 
     Raises:
         ConfigurationError: a proposer or a profile that the settings name cannot be used.
         ModelError: the strategy is nothing but a model, and that cannot be asked.
         RunnerError: the baseline's own process failed while it was timed.
     """
-    bench = Workbench(session, budget, on_progress=on_progress, on_tried=on_tried, on_exchange=on_exchange, seed=seed)
+    bench = Workbench(
+        session,
+        budget,
+        on_progress=on_progress,
+        on_tried=on_tried,
+        on_exchange=on_exchange,
+        seed=seed,
+        wishes=wishes,
+    )
     if (why := bench.settled()) is not None:
         bench.finish(why)
         return bench.result
