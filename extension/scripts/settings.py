@@ -15,6 +15,11 @@ OWN = "Server"
 
 _PREFIX = "kernel-lsp."
 _RUNS_CODE = ("build.", "kernelbench.", "model.", "paths.", "runner.", "refine.proposers", "workloads")
+_FIRST = ("General", "Editor", "Refine", "Check", "Model")
+"""Sections for everybody; the others follow as they are declared, and the extension's own comes last."""
+_NAMES = {"kernelbench": "KernelBench"}
+_PATTERNS = {"1s": r"^\d+(\.\d+)?\s*(ms|s|m|h)?$", "1KiB": r"^\d+(\.\d+)?\s*([KMGT]i?B|B)?$"}
+"""Texts for quantities, by a quantity that their settings accept: VS Code lets its user edit a text in place."""
 _COMPUTED = ("runner.compile_workers", "paths.data", "paths.cache")  # defaults that depend on the machine
 _KEPT = ("type", "enum", "items", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern")
 
@@ -25,15 +30,18 @@ def with_settings(manifest: dict[str, Any]) -> dict[str, Any]:
     own = [section for section in contributes["configuration"] if section["title"] == OWN]
     sections: dict[str, dict[str, Any]] = {}
     for option in options().values():
-        title = option.key.partition(".")[0].title() if "." in option.key else "General"
+        name = option.key.partition(".")[0]
+        title = _NAMES.get(name, name.title()) if "." in option.key else "General"
         sections.setdefault(title, {})[_PREFIX + option.key] = _property(option)
+    order = [*_FIRST, *(title for title in sections if title not in _FIRST), OWN]
     generated = [{"title": title, "properties": properties} for title, properties in sections.items()]
+    configuration = [section | {"order": order.index(section["title"])} for section in (*own, *generated)]
     restricted = [key for section in own for key, one in section["properties"].items() if one["scope"] != "window"]
     restricted += [_PREFIX + key for key in options() if key.startswith(_RUNS_CODE)]
     trust = manifest["capabilities"]["untrustedWorkspaces"] | {"restrictedConfigurations": restricted}
     return manifest | {
         "capabilities": manifest["capabilities"] | {"untrustedWorkspaces": trust},
-        "contributes": contributes | {"configuration": own + generated},
+        "contributes": contributes | {"configuration": configuration},
     }
 
 
@@ -47,8 +55,8 @@ def _property(option: Option) -> dict[str, Any]:
     default = option.field.get_default(call_default_factory=True)
     for unit in ("1s", "1KiB"):
         if found["type"] in ("number", "integer") and _accepts(option, unit):
-            found = {"type": [found["type"], "string"]}
-            default = size_text(default) if unit == "1KiB" else default
+            found = {"type": "string", "pattern": _PATTERNS[unit]}
+            default = size_text(default) if unit == "1KiB" else f"{default:g}s"
     if option.key not in _COMPUTED:
         found["default"] = default
     scope = "machine-overridable" if option.key.startswith("paths.") else "window"

@@ -9,15 +9,19 @@ export type Command =
   | "compare"
   | "baseline"
   | "rewrite"
+  | "mend"
   | "cancel"
+  | "ask"
   | "apply"
   | "difference"
   | "evidence"
   | "draft"
+  | "explain"
+  | "machineCode"
   | "trust"
   | "untrust";
 
-export type Work = "refine" | "lower" | "check" | "compare" | "baseline" | "rewrite";
+export type Work = "refine" | "lower" | "check" | "compare" | "baseline" | "rewrite" | "mend";
 
 /** By their methods, after `kernelLsp/`. */
 export interface Requests {
@@ -27,6 +31,7 @@ export interface Requests {
   evidence: { params: OneVerdict; result: EvidencePage };
   status: { params: Nothing; result: ServerStatus };
   kernels: { params: Nothing; result: KernelFiles };
+  checks: { params: OneText; result: CheckedText };
   variants: { params: OneText; result: VariantList };
   variant: { params: OneVariant; result: VariantTexts };
   machineCode: { params: OneText; result: MachineCodeList };
@@ -105,6 +110,8 @@ export interface Talking {
   tokens: number;
   /** Tokens a second while generating, over all trajectories together. */
   rate: number;
+  /** What the latest second opinion would do; empty without one. */
+  plan: string;
 }
 
 /** A request to start a job. */
@@ -208,7 +215,7 @@ export interface FileRow {
   trusted: boolean;
   /** True if it has a usable one. */
   workload: boolean;
-  /** Why its workload cannot be used. */
+  /** Why its workload, or the file, cannot be used. */
   problem: string | null;
   /** The time of the text as it is, from its last measurement. */
   measured: string | null;
@@ -314,6 +321,50 @@ export interface OneText {
   textDocument: TextDocument;
 }
 
+/** The last check of a text. */
+export interface CheckedText {
+  /** Its result in a sentence; null if the text was not checked. */
+  reason: string | null;
+  /** True if the text was changed since. */
+  older: boolean;
+  /** Those of the text as it is. */
+  kernels: CheckedKernel[];
+  families: CheckedFamily[];
+  findings: CheckedFinding[];
+}
+
+/** A kernel of a checked text; `line` is that of its name, from 0. */
+export interface CheckedKernel {
+  name: string;
+  line: number;
+}
+
+/** One check of a run. */
+export interface CheckedFamily {
+  /** What was checked, such as `inputs: plain`, one family of inputs. */
+  name: string;
+  /** Of the workload; null for what concerns all of them. */
+  case: string | null;
+  /** `passed`, `failed` or `skipped`. */
+  status: string;
+  /** Why it failed or was skipped. */
+  detail: string;
+}
+
+/** A finding of a check. */
+export interface CheckedFinding {
+  /** The one that it stands in; null outside of all. */
+  kernel: string | null;
+  /** Its id. */
+  rule: string;
+  severity: string;
+  message: string;
+  /** Of the file that it is in. */
+  uri: string;
+  /** From 0. */
+  line: number;
+}
+
 /** The variants of a text, best first. */
 export interface VariantList {
   variants: ListedVariant[];
@@ -385,6 +436,8 @@ export interface MachineInstruction {
   role: string | null;
   /** True if it is in an innermost loop. */
   looped: boolean;
+  /** Names by which branches have it as their target. */
+  labels: string[];
 }
 
 /** The instruction counts of a verdict's kernels, compiled again for `arch`, the architecture it was timed on. */

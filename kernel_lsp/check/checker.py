@@ -43,6 +43,10 @@ from kernel_lsp.workload.spec import WorkloadFile, find_workloads
 _AT_ONCE = 2
 
 
+class _UnknownError(Exception):
+    """The store has no result for a file as it stands."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     """The result of examining a file, its runs on the emulator, if any, and seconds spent waiting for a free worker."""
@@ -96,6 +100,7 @@ class Checker:
         self._room, self._timing = asyncio.Semaphore(_AT_ONCE), asyncio.Lock()
         self._pool: Pool | None = None
         self._builders: Builders | None = None
+        self._only_known = False
         self.reads: dict[Path, frozenset[Path]] = {}
 
     async def __aenter__(self) -> Self:
@@ -156,6 +161,20 @@ class Checker:
             seconds=time.perf_counter() - started - found.waited,
         )
 
+    async def recall(self, source: SourceFile) -> FileReport | None:
+        """Return the report on a file that was checked before as it stands; None if it was not. Nothing is run.
+
+        Raises:
+            ConfigurationError: the baseline cannot be read.
+        """
+        self._only_known = True
+        try:
+            return await self.check(source)
+        except _UnknownError:
+            return None
+        finally:
+            self._only_known = False
+
     async def _examined(self, depends: Dependencies, record: FileRecord | None) -> _Found:
         """Return the result of examining the file, from the store if nothing has changed."""
         key = depends.key(self._settings, self._target, self._gpu, run=self._run) if self._store else None
@@ -163,6 +182,8 @@ class Checker:
         if known is not None and not self._lacks_times(known, record):
             kept = known.emulation and moved_runs(known.emulation, depends.source.path.parent, back=True)
             return _Found(known, kept, remembered=True)
+        if self._only_known:
+            raise _UnknownError
         emulation: Emulation | None = None
         asked = time.perf_counter()
         async with self._room:

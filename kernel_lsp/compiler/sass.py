@@ -61,11 +61,13 @@ class MachineCode:
         function: its symbol.
         instructions: in order, without the padding at the end.
         loops: the innermost ones, in order of their first instruction.
+        labels: names of branch targets, each with the index of its instruction.
     """
 
     function: str
     instructions: tuple[SassInstruction, ...]
     loops: tuple[Loop, ...]
+    labels: tuple[tuple[str, int], ...] = ()
 
     @property
     def peak(self) -> SassInstruction | None:
@@ -156,7 +158,8 @@ def read_listing(printed: str, cubin: bytes) -> tuple[MachineCode, ...]:
             elif label := _LABEL.match(line):
                 labels[label[1]] = len(instructions)
         code = _without_padding(instructions, labels)
-        found.append(MachineCode(function, code, innermost_loops(code, labels)))
+        targets = tuple((name, index) for name, index in labels.items() if index < len(code))
+        found.append(MachineCode(function, code, innermost_loops(code, labels), targets))
     return tuple(found)
 
 

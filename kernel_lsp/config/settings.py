@@ -116,7 +116,7 @@ class RefineSettings(_Section):
     write: Literal["cuda", "triton"] | None = None
     """Language of a kernel for a plain PyTorch module; by default that of the model's training, else CUDA."""
     untimed: bool = False
-    """Search even without a GPU: candidates are built and checked, but none can be found faster."""
+    """Search even without a GPU: candidates are built and checked, but no speedup is claimed."""
 
 
 class ModelSettings(_Section):
@@ -214,16 +214,22 @@ class EditorSettings(_Section):
     """Pause in typing after which a kernel is compiled, in milliseconds."""
     check_on_save: bool = True
     """Check a kernel that has a workload whenever its file is saved."""
+    judge_fixes: bool = True
+    """After a check that found errors try mechanical fixes, and offer those that a check of their own passes."""
     ready_minutes: int = Field(default=10, ge=0)
     """Keep a search's process ready (a GiB) for so many minutes after the cursor was in a kernel; 0: never."""
     facts_lens: bool = True
     """Show registers, shared memory and occupancy above each kernel."""
+    cost_lens: bool = True
+    """Show in the facts above a kernel what an edit costs against the saved text, such as 48 regs (+8)."""
     verdict_lens: bool = True
     """Show the last verdict above each kernel."""
     job_lens: bool = True
     """Show what a running job is doing above its kernel."""
     variant_lens: bool = True
     """Show verified variants above their kernel."""
+    machine_code_hover: Literal["off", "summary", "full"] = "summary"
+    """Show in a line's hover what it became: nothing, its counts, or the instructions."""
     register_hints: bool = False
     """Show live registers at the end of each line."""
     sector_hints: bool = False

@@ -72,19 +72,13 @@ class Reports:
         """Report accesses of global memory outside all buffers."""
         buffer = self._memory.nearest(address)
         values: dict[str, Any] = {"space": "global", "access": access, "address": address, "size": size, "count": count}
-        what = f"{{who}} {_VERBS[access]} {size} bytes at {address:#x}"
+        what = f"{{who}} {_VERBS[access]} {size} bytes"
         if buffer is None or not -(1 << 32) < address - buffer.address < (1 << 32):
-            self.say(FindingKind.OUT_OF_BOUNDS, site, f"{what}, which is in no buffer", *thread, **values)
+            message = f"{what} at {address:#x}, which is in no buffer"
+            self.say(FindingKind.OUT_OF_BOUNDS, site, message, *thread, **values)
             return
         index = address - buffer.address
-        if index < 0:
-            place = f"{-index:,} bytes before the start of {_named(buffer)}"
-        elif index + size <= buffer.size:
-            place = f"in {_named(buffer)}"
-        else:
-            past = index + size - buffer.size
-            place = f"{past:,} bytes past the end of {_named(buffer)}"
-        message = f"{what}, {place} ({buffer.size:,} bytes), at byte {index:,}"
+        message = f"{what}{_outside(buffer, index, size)}"
         self.say(FindingKind.OUT_OF_BOUNDS, site, message, *thread, buffer=buffer.name, index=index, **values)
 
     def _first_of_grid(self, bad: Array, lanes: Lanes) -> tuple[int, int, int, int]:
@@ -369,6 +363,17 @@ class Reports:
             bad = np.ones(lanes.shape, np.bool_) if lanes.mask is None else lanes.mask
         _, row, column, count = self._first_of_grid(bad, lanes)
         self.say(kind, site, message, row, column, count=count)
+
+
+def _outside(buffer: Buffer, index: int, size: int) -> str:
+    """Return where an access of `size` bytes at byte `index` lies, without addresses, which differ between runs."""
+    if index < 0:
+        return f" {-index:,} bytes before the start of {_named(buffer)} ({buffer.size:,} bytes)"
+    if index + size <= buffer.size:
+        return f" at byte {index:,} of {_named(buffer)} ({buffer.size:,} bytes)"
+    beyond = min(size, index + size - buffer.size)
+    some = "" if beyond == size else f", {beyond:,} of them"
+    return f"{some} past the end of {_named(buffer)}, at byte {index:,} of {buffer.size:,}"
 
 
 def _named(buffer: Buffer) -> str:

@@ -47,6 +47,7 @@ class Analysis:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._results: dict[str, tuple[str, tuple[CompiledText, ...]]] = {}
         self._facts: dict[str, tuple[CompiledText, ...]] = {}
+        self._saved: dict[str, tuple[str, tuple[CompiledText, ...]]] = {}
         self._lines: dict[str, tuple[str, dict[int, list[MachineLine]]]] = {}
         self._counters: dict[str, tuple[str, list[dict[str, Any]]]] = {}
         self._excused: set[str] = set()
@@ -60,6 +61,14 @@ class Analysis:
     def latest(self, uri: str) -> tuple[CompiledText, ...] | None:
         """Return the results of the last state of a text that compiled, maybe an older one; None if none has yet."""
         return self._facts.get(uri)
+
+    def saved(self, document: Document) -> None:
+        """Note that a text is on the disk as it stands: what later edits cost is told against it."""
+        self._saved[document.uri] = document.text, self.of(document)
+
+    def of_saved(self, uri: str) -> tuple[CompiledText, ...]:
+        """Return the results of the text as it was saved; empty if it did not compile, or was not compiled."""
+        return self._saved.get(uri, ("", ()))[1]
 
     def is_compiled(self, document: Document) -> bool:
         """Return True if the text as it stands was compiled, with or without success."""
@@ -101,7 +110,7 @@ class Analysis:
     def forget(self, uri: str) -> None:
         """Forget a closed text."""
         self._results.pop(uri, None)
-        for kept in (self._facts, self._lines, self._counters):
+        for kept in (self._facts, self._lines, self._counters, self._saved):
             kept.pop(uri, None)
         self._moved()
         if (waiting := self._pending.pop(uri, None)) is not None:
@@ -124,6 +133,11 @@ class Analysis:
             return from_json(await self._ask(document, "code", arch), tuple[KernelCode, ...])
         except ServiceFailure as failure:
             raise RunnerError(str(failure), document.path) from None
+
+    async def recall(self, document: Document, texts: dict[str, str]) -> dict[str, Any] | None:
+        """Return the result of an earlier check of a text as it stands; None if the store has none."""
+        settings = self._settings.at(document.path).model_dump(mode="json")
+        return await self._service.ask("recall", {"path": str(document.path), "texts": texts, "settings": settings})
 
     async def _soon(self, document: Document, at_once: bool) -> None:
         settings = self._settings.at(document.path)
@@ -200,6 +214,8 @@ class Analysis:
         self._results[document.uri] = document.text, found
         if all(one.ok for one in found):
             self._facts[document.uri] = found
+        if self._saved.get(document.uri, (None,))[0] == document.text:
+            self._saved[document.uri] = document.text, found
         self._board.compiled(now, found)
         if before is None or before[1] != found:
             self._client.refresh()

@@ -25,6 +25,7 @@ class JobSubject(StrEnum):
     FILE = "file"
     KERNEL_FILE = "kernel file"
     FINDING = "finding"
+    NOWHERE = "nowhere"
 
 
 _ARGUMENTS = {
@@ -33,6 +34,7 @@ _ARGUMENTS = {
     JobSubject.FILE: ("uri",),
     JobSubject.KERNEL_FILE: ("uri",),
     JobSubject.FINDING: ("uri", "kernel", "label"),
+    JobSubject.NOWHERE: ("uri",),
 }
 
 
@@ -206,16 +208,31 @@ REWRITE = JobKind(
     needs=_TIMED,
 )
 
-JOBS = {kind.name: kind for kind in (REFINE, LOWER, CHECK, COMPARE, BASELINE, REWRITE)}
+MEND = JobKind(
+    name="mend",
+    what="checks mechanical fixes of the errors that a check found; those that hold become quick fixes",
+    subject=JobSubject.NOWHERE,
+    action_kind=QUICK_FIX,
+    action="Look for fixes of {name}",
+    title="Checking fixes of {name}",
+    handler=f"{_HANDLERS}.mending:mend",
+    needs=_PARSED,
+    exclusive=False,
+)
+
+JOBS = {kind.name: kind for kind in (REFINE, LOWER, CHECK, COMPARE, BASELINE, REWRITE, MEND)}
 """By name, in the order in which they are offered."""
 
 COMMANDS = (
     *(kind.command for kind in JOBS.values()),
     Command("cancel", ("job?",), "true if a job was under way; without an id all are cancelled"),
+    Command("ask", ("uri", "sentence", "kernel?"), "the search that a model hears the sentence in, begun if none runs"),
     Command("apply", ("uri", "verdict"), "true if the editor applied it"),
     Command("difference", ("uri", "verdict"), "the same as `evidence`; VS Code shows the difference"),
     Command("evidence", ("verdict", "uri?"), "the page, which is also shown"),
     Command("draft", ("uri", "kernel?"), "the workload file, which is also shown: written, or the draft that is there"),
+    Command("explain", ("rule",), "the page of a rule, which is also shown"),
+    Command("machineCode", ("uri", "kernel?"), "a listing of the machine code, which is also shown"),
     Command("trust", ("folder...",), "the folders, given by URI or path; by default the workspace's"),
     Command("untrust", ("folder...",), "the same"),
 )

@@ -1,8 +1,11 @@
 """Diagnostics of each text, by their source; pulled or pushed, depending on the client.
 
-Diagnostics for an older text are never sent. While a text is being compiled the client keeps the ones it has, which its
-editor moves along with the text. A client that can be told to pull again pulls those of the parser and the compilers;
-all others, and all for other clients, are pushed.
+Compilers' diagnostics for an older text are never sent. While a text is being compiled the client keeps the ones it
+has, which its editor moves along with the text. Findings of a check stay until the next one, marked as older, except
+where their line was changed: a user still reads them while mending what they say.
+
+A client that can be told to pull again pulls the diagnostics of the parser and the compilers; all others, and all for
+other clients, are pushed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +16,8 @@ from lsprotocol import types
 from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.compiled import CompiledText
-from kernel_lsp.lsp.documents import Document, Documents
+from kernel_lsp.lsp.documents import LARGEST, Document, Documents
+from kernel_lsp.lsp.moving import moved
 from kernel_lsp.lsp.rule_pages import RulePages
 from kernel_lsp.source.findings import find_findings
 from kernel_lsp.workload.spec import draft_line
@@ -39,12 +43,19 @@ class Board:
         self._client, self._documents, self._pages = client, documents, pages
         self._layers: dict[str, dict[str, list[types.Diagnostic]]] = {}
         self._sent: dict[str, list[types.Diagnostic]] = {}
+        self._parsed: dict[str, Document] = {}
+        self._checked: dict[str, tuple[str, list[types.Diagnostic]]] = {}
 
     def parse(self, document: Document) -> None:
         """Replace the diagnostics of a new text by those of the parser, until it is compiled."""
         layers = self._layers.setdefault(document.uri, {})
         layers.pop("compile", None)
-        layers.pop("check", None)
+        before, self._parsed[document.uri] = self._parsed.get(document.uri), document
+        text, found = self._checked.get(document.uri, ("", []))
+        if text == document.text:
+            layers["check"] = found
+        elif before is not None and before is not document and "check" in layers:
+            layers["check"] = moved(layers["check"], before, document)
         layers["parse"] = parse_diagnostics(document)
         if layers["parse"]:
             self._send(document.uri)
@@ -58,15 +69,20 @@ class Board:
         self._send(document.uri)
 
     def checked(self, document: Document, found: "Sequence[Diagnostic]") -> None:
-        """Store the diagnostics of a finished check, without those that compilers report too."""
+        """Store the diagnostics of a finished check, without those that compilers report too.
+
+        Where the text was edited meanwhile they are moved along with it.
+        """
         now = self._documents.get(document.uri)
-        if now is None or now.text != document.text:
+        if now is None:
             return
         shown = [_diagnostic(document, one, []) for one in found if one.severity is not Severity.NOTE]
         for one in shown:
             self._pages.link(document, one)
         known = {(one.range.start.line, one.message) for one in self.of(document.uri, pulled=True)}
-        self.put(document.uri, "check", [d for d in shown if (d.range.start.line, d.message) not in known])
+        new = [d for d in shown if (d.range.start.line, d.message) not in known]
+        self._checked[document.uri] = document.text, new
+        self.put(document.uri, "check", new if now.text == document.text else moved(new, document, now))
 
     def put(self, uri: str, layer: str, found: Sequence[types.Diagnostic]) -> None:
         """Replace the diagnostics of one source for a text; empty removes them."""
@@ -93,6 +109,8 @@ class Board:
 
     def forget(self, uri: str) -> None:
         """Remove the diagnostics of a closed text."""
+        self._parsed.pop(uri, None)
+        self._checked.pop(uri, None)
         layers = self._layers.pop(uri, {})
         self._layers[uri] = {name: found for name, found in layers.items() if name.startswith("settings:")}
         self._send(uri)
@@ -110,6 +128,9 @@ class Board:
 
 def parse_diagnostics(document: Document) -> list[types.Diagnostic]:
     """Return the diagnostics of the parser, and a hint on the line that marks a workload as a draft."""
+    if document.is_too_large:
+        message = f"This text is too large to be looked at: more than {LARGEST >> 20} MiB."
+        return [types.Diagnostic(_EVERYWHERE, message, types.DiagnosticSeverity.Information, source=SOURCE)]
     line = draft_line(document.text)
     drafts = [] if line is None else [_draft(document, line)]
     return drafts + [

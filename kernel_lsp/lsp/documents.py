@@ -16,6 +16,9 @@ from kernel_lsp.source.files import find_kernels, language_of, read_source
 from kernel_lsp.source.kernel import Kernel, Language
 from kernel_lsp.source.text import Lines, Span
 
+LARGEST = 2 << 20
+"""Characters of the largest text that is parsed: a generated file of more would hold every other request up."""
+
 _SUFFIXES = {"cuda": ".cu", "cuda-cpp": ".cu", "python": ".py"}
 _MODULE = re.compile(rb"^class[ \t]+(Model)\b", re.MULTILINE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -46,20 +49,26 @@ class Document:
         """Return its lines, over the text as UTF-8."""
         return Lines(self.text.encode())
 
+    @property
+    def is_too_large(self) -> bool:
+        """True if nothing is done with the text, for its length."""
+        return len(self.text) > LARGEST
+
     @cached_property
     def language(self) -> Language | None:
-        """Return the language of its kernels; None if it is no kernel file."""
-        return language_of(self.path, self.text)
+        """Return the language of its kernels; None if it is no kernel file, or too large."""
+        return None if self.is_too_large else language_of(self.path, self.text)
 
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
-        """Return its kernels, in order."""
-        return find_kernels(self.text, self.path)
+        """Return its kernels, in order; none of a text that is too large."""
+        return () if self.is_too_large else find_kernels(self.text, self.path)
 
     @cached_property
     def module(self) -> Span | None:
         """Return the span of a plain module's name, for which a kernel can be generated; None for other files."""
-        named = _MODULE.search(self.lines.data) if is_plain_module(self.source) else None
+        plain = not self.is_too_large and is_plain_module(self.source)
+        named = _MODULE.search(self.lines.data) if plain else None
         return Span(*named.span(1)) if named else None
 
     @property

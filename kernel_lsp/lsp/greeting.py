@@ -51,6 +51,7 @@ def _capabilities(encoding: str, pulls: bool) -> Json:
         "positionEncoding": encoding,
         "textDocumentSync": {"openClose": True, "change": _FULL, "save": True},
         "hoverProvider": True,
+        "documentSymbolProvider": True,
         "codeActionProvider": {"codeActionKinds": list(ACTION_KINDS), "resolveProvider": True},
         "codeLensProvider": {"resolveProvider": False},
         "executeCommandProvider": {"commands": [command.full_name for command in COMMANDS]},

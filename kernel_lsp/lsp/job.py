@@ -5,7 +5,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kernel_lsp.lsp.catalog import JobKind
+from kernel_lsp.lsp.catalog import JobKind, JobSubject
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.wire import JobRecord, State, Work
 from kernel_lsp.refine.progress import SearchProgress
@@ -16,8 +16,8 @@ from kernel_lsp.report.units import interval_text, speedup_text, talking_text
 class Wanted:
     """A request for a job of one kind, on `kernel` of a text, or on all of its kernels if that is None.
 
-    `label` names a rewrite, or a module's choice. With `unasked` the user is not told of the end: its diagnostics are
-    enough.
+    `label` names a rewrite, or a module's choice; of a search it is the sentence that the user asked it with. With
+    `unasked` the user is not told of the end: its diagnostics are enough.
     """
 
     kind: JobKind
@@ -29,7 +29,8 @@ class Wanted:
     @property
     def key(self) -> tuple[object, ...]:
         """Return a key that is equal for jobs that would do the same to a file."""
-        return self.kind.name, self.document.uri, self.kernel, self.label
+        label = None if self.kind.subject is JobSubject.KERNEL else self.label
+        return self.kind.name, self.document.uri, self.kernel, label
 
     @property
     def title(self) -> str:
@@ -89,8 +90,15 @@ class Job:
         if (best := found.best) is not None:
             sure = "" if best.confirmed else ", to be confirmed"
             parts.append(f"best {speedup_text(best.speedup)} ({interval_text(best.interval)}{sure})")
-        left = max(0, round(found.budget - found.elapsed))
-        return ", ".join([*parts, f"{left // 60}:{left % 60:02} left"])
+        return ", ".join([*parts, f"{self.time_left} left"])
+
+    @property
+    def time_left(self) -> str:
+        """Return the rest of its budget as `0:49`; empty before a search began."""
+        if self.progress is None:
+            return ""
+        left = max(0, round(self.progress.budget - self.progress.elapsed))
+        return f"{left // 60}:{left % 60:02}"
 
     @property
     def record(self) -> JobRecord:

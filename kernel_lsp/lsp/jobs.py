@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
-from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.errors import ConfigurationError, KernelLspError
-from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.background import Background
-from kernel_lsp.lsp.catalog import JobKind
+from kernel_lsp.lsp.catalog import CHECK, LOWER, MEND, REFINE, JobKind
+from kernel_lsp.lsp.checks import KnownChecks
 from kernel_lsp.lsp.client import EditorConnection
-from kernel_lsp.lsp.diagnostics import Board
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.job import Job, Wanted
 from kernel_lsp.lsp.process import Service, ServiceFailure
@@ -44,6 +42,17 @@ _ANSWER = 2.0  # seconds that a job waits for its progress bar, which may also a
 _KEPT = 50  # ended jobs that are kept
 
 
+class NoGpuError(KernelLspError):
+    """A job that times needs a GPU, and this machine has none; known at once, so nothing is started."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__(
+            f"{title} needs an NVIDIA GPU, and this machine has none.",
+            cure="Open the folder on a machine with one, over SSH for example; without one a kernel can be checked. "
+            "With the setting `refine.untimed` a search goes on, but claims no speedup.",
+        )
+
+
 class Jobs:
     """The jobs of one server. `gpu` is True if there is a GPU to time on; None until that is known."""
 
@@ -54,19 +63,18 @@ class Jobs:
         documents: Documents,
         settings: ClientSettings,
         permission: Permission,
-        board: Board,
-        analysis: Analysis,
+        checks: KnownChecks,
         results: StoredVerdicts,
     ) -> None:
         self._client, self._background = client, background
         self._documents, self._settings, self._permission = documents, settings, permission
-        self._board, self._analysis, self._results = board, analysis, results
+        self._checks, self._results = checks, results
         self._jobs: dict[str, Job] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._bars: dict[str, ProgressBar] = {}
+        self._services: dict[str, Service] = {}
         self._numbers = itertools.count(1)
         self._noted: set[str] = set()
-        self._checked: dict[str, tuple[int, str]] = {}
         self._turn = asyncio.Lock()
         self._refreshed = 0.0
         self._spare = Spare(background.start)
@@ -94,11 +102,6 @@ class Jobs:
         mine = (job for job in self.under_way(uri, kernel) if job.wanted.kind is kind)
         return [job for job in mine if label is None or job.wanted.label == label]
 
-    def checked(self, document: Document) -> str | None:
-        """Return the result of the last check of a text as it stands, such as `14 checks passed`; None without one."""
-        text, found = self._checked.get(document.uri, (None, None))
-        return found if text == hash(document.text) else None
-
     def expect(self, document: Document) -> None:
         """Keep a process ready, as the user may soon time something in this text; not during another timing."""
         if self.gpu and not self._turn.locked():
@@ -108,7 +111,8 @@ class Jobs:
         """Return the job for a request, and True if it was already under way.
 
         Raises:
-            ConfigurationError: the file is not trusted, or is not on disk.
+            ConfigurationError: the file is not trusted, is not on disk, or is too large.
+            NoGpuError: it is a search, which times, and there is no GPU.
         """
         document = wanted.document
         if not document.on_disk:
@@ -116,6 +120,10 @@ class Jobs:
         if not self._permission.covers(document):
             cure = f"Trust {document.path.parent}: a code action at the kernel does that."
             raise ConfigurationError("Nothing is run in a folder that you do not trust.", document.path, cure=cure)
+        if document.is_too_large:
+            raise ConfigurationError("This text is too large to be looked at.", document.path)
+        if wanted.kind in (REFINE, LOWER) and self.gpu is False and not self._settings.at(document.path).refine.untimed:
+            raise NoGpuError(wanted.title)
         for job in self._jobs.values():
             if job.wanted.key == wanted.key and not job.state.ended:
                 if job.wanted.document.text == document.text:
@@ -126,6 +134,11 @@ class Jobs:
         task = self._tasks[job.id] = self._background.start(self._run(job))
         task.add_done_callback(lambda _: self._never_began(job))
         return job, False
+
+    async def wish(self, job: Job, sentence: str) -> None:
+        """Give a search a sentence of the user's for the next prompt of its model."""
+        if (service := self._services.get(job.id)) is not None:
+            await service.ask("job", {"work": "wish", "text": sentence})
 
     def cancel(self, job_id: str, why: str = "it was cancelled") -> bool:
         """End a job and all its processes; return False if no such job is under way."""
@@ -151,6 +164,7 @@ class Jobs:
     async def _run(self, job: Job) -> None:
         bar = self._bars[job.id] = ProgressBar(self._client, job)
         service = self._spare.take() if job.wanted.kind.is_judging else Service()
+        self._services[job.id] = service
         ticking, asking = self._background.start(self._tick(job)), self._background.start(bar.begin())
         try:
             await asyncio.wait([asking], timeout=_ANSWER)
@@ -234,20 +248,17 @@ class Jobs:
 
     def _end(self, job: Job) -> None:
         self._tasks.pop(job.id, None)
+        self._services.pop(job.id, None)
         ended = [j.id for j in self._jobs.values() if j.state.ended]
         for old in ended[:-_KEPT]:
             del self._jobs[old]
         if (bar := self._bars.pop(job.id, None)) is not None:
             bar.end()
         if job.result is not None and "report" in job.result:
-            said = [one | {"severity": Severity(one["severity"])} for one in job.result["report"]["diagnostics"]]
-            self._board.checked(job.wanted.document, [Diagnostic(**one) for one in said])
-            errors = sum(one["severity"] is Severity.ERROR for one in said)
-            found = f"{errors} error{'' if errors == 1 else 's'}" if errors else job.reason
-            self._checked[job.wanted.document.uri] = hash(job.wanted.document.text), found
-            if (emulation := job.result["report"]["emulation"]) is not None:
-                counters = [one for run in emulation["runs"] for one in run["counters"]]
-                self._analysis.counted(job.wanted.document, counters)
+            self._checks.take(job.wanted.document, job.result)
+            self._mend(job)
+        elif job.result is not None and "mends" in job.result:
+            self._checks.mended(job.wanted.document, job.result["mends"])
         self._results.withdraw(job.id)
         self._background.start(self._results.settle())
         tells = not self._client.wants_job_progress  # a client with job progress shows the end itself
@@ -257,11 +268,19 @@ class Jobs:
             self._client.show(f"{job.wanted.title}: {job.reason}", kind)
             for note in [note for note in job.notes if note not in self._noted]:
                 self._noted.add(note)  # a note that comes with every search is shown once
-                self._client.show(note, types.MessageType.Warning)
+                self._client.show(note, types.MessageType.Info)
         self._changed(job)
         # Only its name is needed from here on, and fifty texts of 5,000 lines take 30 MiB.
         job.wanted, job.result = replace(job.wanted, document=replace(job.wanted.document, text="")), None
         job.ended.set()
+
+    def _mend(self, job: Job) -> None:
+        """Have mechanical fixes of a check's errors checked in turn, if the text is still the same."""
+        document = job.wanted.document
+        now = self._documents.get(document.uri)
+        wanted = job.wanted.kind is CHECK and self._settings.at(document.path).editor.judge_fixes
+        if wanted and now is not None and now.text == document.text and self._checks.has_fixable_errors(document):
+            self.start(Wanted(MEND, now, unasked=True))
 
 
 def _has_gpu() -> bool:

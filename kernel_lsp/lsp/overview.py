@@ -14,9 +14,10 @@ from kernel_lsp.errors import ConfigurationError, KernelLspError, SourceError
 from kernel_lsp.judge.facts import as_it_stands
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.verdict import KernelResources
-from kernel_lsp.lsp.documents import Document
+from kernel_lsp.lsp.documents import LARGEST, Document
 from kernel_lsp.source.files import read_source
 from kernel_lsp.source.language import signs, suffixes
+from kernel_lsp.source.python import is_python
 
 _PASSED_OVER = frozenset({"node_modules", "site-packages", "__pycache__", "venv", "build", "dist"})
 MOST = 500
@@ -82,8 +83,13 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _may_hold_kernels(path: Path) -> bool:
+    """Return True for a file with a kernel's sign, and for CUDA that cannot be read, which its user has to know."""
     try:
+        if path.stat().st_size > LARGEST:
+            return False
         text = read_source(path).text
-    except SourceError:
+    except OSError:
         return False
+    except SourceError:
+        return not is_python(path)
     return any(sign in text for sign in signs(path.suffix))

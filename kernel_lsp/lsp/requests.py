@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from kernel_lsp.lsp.check_records import CheckedText
 from kernel_lsp.lsp.wire import (
     EvidencePage,
     JobCancelled,
@@ -90,6 +91,7 @@ REQUESTS = (
     RequestKind(
         "kernelLsp/kernels", Nothing, KernelFiles, "the kernels of the workspace, with the known facts on each"
     ),
+    RequestKind("kernelLsp/checks", OneText, CheckedText, "the last check of a text, by case and family of inputs"),
     RequestKind("kernelLsp/variants", OneText, VariantList, "the verified faster variants of a text"),
     RequestKind(
         "kernelLsp/variant", OneVariant, VariantTexts, "the texts of a variant; an error if it is for an older text"

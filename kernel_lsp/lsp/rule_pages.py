@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types
 
 from kernel_lsp import __version__
+from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Document, uri_of
 from kernel_lsp.lsp.settings import ClientSettings
@@ -34,9 +35,28 @@ class RulePages:
         rule = _rule(finding)
         if rule is None or shown is None or not shown.code_description_support:
             return
-        page = self._settings.at(document.path).paths.cache / "rules" / __version__ / f"{rule.id}.md"
+        page = self._path(document.path, rule)
         if _is_written(page, rule):
             finding.code_description = types.CodeDescription(uri_of(page))
+
+    def write(self, place: Path, name: str) -> Path:
+        """Return the file with the page of a rule, given by id or name; the settings at `place` say where it lies.
+
+        Raises:
+            ConfigurationError: there is no such rule, or the page cannot be written.
+        """
+        from kernel_lsp.rules.catalog import find_rule
+
+        rule = find_rule(name)
+        page = self._path(place, rule)
+        if not _is_written(page, rule):
+            raise ConfigurationError(
+                "The page cannot be written.", page, cure=f"`kernel-lsp explain {rule.id}` prints it."
+            )
+        return page
+
+    def _path(self, place: Path, rule: "Rule") -> Path:
+        return self._settings.at(place).paths.cache / "rules" / __version__ / f"{rule.id}.md"
 
 
 def _is_written(page: Path, rule: "Rule") -> bool:

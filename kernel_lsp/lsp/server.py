@@ -20,6 +20,7 @@ from kernel_lsp.lsp import protocol
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.catalog import COMMANDS, Command
+from kernel_lsp.lsp.checks import KnownChecks
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.diagnostics import Board
 from kernel_lsp.lsp.documents import Documents
@@ -33,6 +34,7 @@ from kernel_lsp.lsp.features.inlay_hints import InlayHints
 from kernel_lsp.lsp.features.job_lenses import JobLenses
 from kernel_lsp.lsp.features.job_requests import JobRequests
 from kernel_lsp.lsp.features.readiness import Readiness
+from kernel_lsp.lsp.features.symbols import Symbols
 from kernel_lsp.lsp.features.texts import OpenTexts
 from kernel_lsp.lsp.features.views import Views
 from kernel_lsp.lsp.jobs import Jobs
@@ -73,20 +75,23 @@ class Server:
             report=lambda uri, layer, found: self._board.put(uri, layer, found),
             changed=lambda: self._texts.reconsider(),
         )
-        self._board = Board(client, documents, RulePages(client, self._settings))
+        self._pages = RulePages(client, self._settings)
+        self._board = Board(client, documents, self._pages)
         self._results = StoredVerdicts(client, background, documents, self._settings)
         self._analysis = Analysis(client, background, documents, self._settings, self._permission, self._board)
+        self._checks = KnownChecks(client, documents, self._settings, self._permission, self._board, self._analysis)
         self._jobs = Jobs(
             client,
             background,
             documents,
             self._settings,
             self._permission,
-            self._board,
-            self._analysis,
+            self._checks,
             self._results,
         )
-        self._texts = OpenTexts(client, documents, self._permission, self._board, self._analysis, self._results)
+        self._texts = OpenTexts(
+            client, background, documents, self._permission, self._board, self._analysis, self._checks, self._results
+        )
         self._files = Files(
             client,
             documents,
@@ -118,13 +123,29 @@ class Server:
         for method, (handler, options) in self._requests(edits).items():
             feature(method, options)(_answering(handler))
         views = Views(
-            self.documents, self._folders, self._settings, self._permission, self._analysis, self._results, edits
+            self.documents,
+            self._folders,
+            self._settings,
+            self._permission,
+            self._analysis,
+            self._checks,
+            self._results,
+            edits,
         )
-        jobs = JobRequests(self.documents, self._jobs)
+        jobs = JobRequests(self.client, self._background, self.documents, self._jobs)
         answers = jobs.requests | views.requests
         for request in REQUESTS:
             feature(request.method)(_answering(_reading(_record(request), answers[request.method])))
-        results = ResultCommands(self.client, self._background, self.documents, self._settings, self._results, edits)
+        results = ResultCommands(
+            self.client,
+            self._background,
+            self.documents,
+            self._settings,
+            self._results,
+            edits,
+            self._analysis,
+            self._pages,
+        )
         trust = TrustCommands(self._folders, self._permission.trust, self._texts)
         handlers = jobs.commands | results.handlers | trust.handlers
         for command in COMMANDS:
@@ -151,12 +172,12 @@ class Server:
             self._settings,
             self._permission,
             self._analysis,
-            JobLenses(self._results, self._jobs, readiness, edits),
+            JobLenses(self._results, self._jobs, self._checks, readiness, edits),
         )
         actions = code_actions.CodeActions(
-            self.client, self._background, self.documents, self._results, self._jobs, readiness, edits
+            self.client, self._background, self.documents, self._results, self._jobs, self._checks, readiness, edits
         )
-        hover = Hover(self.documents, self._analysis, self._results, self._board)
+        hover = Hover(self.client, self.documents, self._settings, self._analysis, self._results, self._board)
         hints = InlayHints(self.documents, self._settings, self._analysis)
         return {
             types.TEXT_DOCUMENT_HOVER: (hover.hover, None),
@@ -164,6 +185,7 @@ class Server:
             types.TEXT_DOCUMENT_INLAY_HINT: (hints.hints, None),
             types.TEXT_DOCUMENT_CODE_ACTION: (actions.actions, code_actions.OPTIONS),
             types.CODE_ACTION_RESOLVE: (actions.resolve, None),
+            types.TEXT_DOCUMENT_DOCUMENT_SYMBOL: (Symbols(self.client, self.documents).symbols, None),
         }
 
     def _initialize(self, params: types.InitializeParams) -> None:

@@ -115,7 +115,7 @@ def _known(
         )
     except WorkloadError as error:
         draft = error.path if isinstance(error, DraftError) else None
-        return DocumentStatus(problem=str(error), draft=draft, last=last)
+        return DocumentStatus(problem=_said(error), draft=draft, last=last)
     if not workloads:
         return DocumentStatus(last=last)
     targets = [Target(language, document.source, document.kernels, None, workload) for workload in workloads]
@@ -125,6 +125,13 @@ def _known(
     older = tuple(o for o in found if o not in fitting and not o.is_applied(document.text))
     timings = tuple(timing for one in targets if (timing := _measured(store, one, named=len(targets) > 1)))
     return DocumentStatus(workloads[0], None, None, fitting, older, last, timings)
+
+
+def _said(error: WorkloadError) -> str:
+    """Return an error as it is read beside its file: first the file's name, which needs no folders there."""
+    if error.path is None:
+        return error.said
+    return f"{error.path.name}{f':{error.line}' if error.line else ''}: {error.said}"
 
 
 def _row(verdict: Verdict) -> VerdictRow:

@@ -206,7 +206,7 @@ class FileRow:
 
     Attributes:
         workload: true if it has a usable one.
-        problem: why its workload cannot be used.
+        problem: why its workload, or the file, cannot be used.
         measured: the time of the text as it is, from its last measurement.
         last: the latest verdict on a version of the file.
     """
@@ -240,6 +240,7 @@ class MachineInstruction:
         live: registers in use at it, for one thread.
         role: its purpose, if that matters for the kernel's speed.
         looped: true if it is in an innermost loop.
+        labels: names by which branches have it as their target.
     """
 
     offset: int
@@ -250,6 +251,7 @@ class MachineInstruction:
     live: int
     role: str | None
     looped: bool
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

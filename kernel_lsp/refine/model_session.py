@@ -37,13 +37,21 @@ class ModelSession:
         settings: say which server is asked, and hold a user's own templates.
         talking: kept up to date while answers come in.
         show: called when there is something new in it.
+        wishes: sentences of the user's for every further prompt; they may grow meanwhile.
 
     Raises on making:
         ModelError: no model is served, it may not be asked, or it cannot work on this kernel.
         ConfigurationError: there is no such profile.
     """
 
-    def __init__(self, session: Session, settings: Settings, talking: Talking, show: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        settings: Settings,
+        talking: Talking,
+        show: Callable[[], None],
+        wishes: Sequence[str] = (),
+    ) -> None:
         self._endpoint = find_endpoint(settings)
         self.profile: Profile = find_profile(self._endpoint.profile)
         self.prompts = Prompts(
@@ -51,6 +59,7 @@ class ModelSession:
         )
         self.task: ModelTask = make_task(session.target, self.profile, self.prompts)
         self._session, self._talking, self._show = session, talking, show
+        self._wishes = wishes
         self._client = ModelClient(self._endpoint, Limits())
         self._writing, self._since, self._seconds = 0, 0.0, 0.0
 
@@ -86,7 +95,9 @@ class ModelSession:
         Raises:
             ModelError: the server failed.
         """
-        said = await messages(self.task, self.profile.talk, briefing, attempts, self._client.count_tokens, advice)
+        wishes = self.prompts.render("wishes", wishes=list(self._wishes)).strip() if self._wishes else ""
+        added = "\n\n".join(filter(None, (advice, wishes)))
+        said = await messages(self.task, self.profile.talk, briefing, attempts, self._client.count_tokens, added)
         return json.dumps(said, ensure_ascii=False), await self._answer(said, seed)
 
     def drawn(self, seed: int) -> Drawn:
@@ -106,7 +117,11 @@ class ModelSession:
         asked = self.prompts.render("second_opinion", gpu=briefing.gpu, fence=fence, kernel_text=text, notes=notes)
         answer = await self._answer([Message(role="user", content=asked)], seed)
         found: Opinion | None = read_opinion(answer.text)
-        return self.prompts.render("advice", **found.parts).strip() if found else ""
+        if found is None:
+            return ""
+        self._talking.plan = found.plan
+        self._show()
+        return self.prompts.render("advice", **found.parts).strip()
 
     def briefing(self, tried: Sequence[Tried]) -> Briefing:
         """Return the facts on the kernel as it stands, and on candidates that others tried."""

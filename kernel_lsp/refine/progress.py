@@ -22,12 +22,14 @@ class Talking:
         turns: how many there may be.
         tokens: generated so far.
         rate: tokens a second while generating, over all trajectories together.
+        plan: what the latest second opinion would do; empty without one.
     """
 
     turn: int = 0
     turns: int = 0
     tokens: int = 0
     rate: float = 0.0
+    plan: str = ""
 
 
 @dataclass(frozen=True, slots=True)

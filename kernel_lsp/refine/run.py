@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,6 +78,7 @@ async def refine_target(
     on_verdict: Callable[[Verdict], None] = lambda _: None,
     on_confirmed: Callable[[Verdict], None] | None = None,
     say: Callable[[str], None] = lambda _: None,
+    wishes: Sequence[str] = (),
 ) -> Refinement:
     """Search until the budget is spent, nothing helps or `stop` is set; results are stored at once.
 
@@ -92,6 +93,7 @@ async def refine_target(
         on_verdict: called with each verdict after it was stored.
         on_confirmed: called with the verdict on a confirmed gain before its final checks; it is not stored.
         say: called with early messages for the waiting user (`open_session`).
+        wishes: sentences of the user's for a model's prompts; those added meanwhile go into the next prompt.
 
     Raises:
         KernelLspError: there is no GPU, or no model where one is needed, or the kernel, its workload or a proposer
@@ -121,6 +123,7 @@ async def refine_target(
             on_tried=record,
             on_exchange=keep,
             on_confirmed=on_confirmed,
+            wishes=wishes,
         )
 
 

@@ -1,7 +1,7 @@
 """Search for a faster variant: a strategy decides what is tried, the judge decides what is faster."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.verdict import Verdict
@@ -23,6 +23,7 @@ async def refine(
     on_confirmed: Callable[[Verdict], None] | None = None,
     stop: asyncio.Event | None = None,
     seed: int = 0,
+    wishes: Sequence[str] = (),
 ) -> Refinement:
     """Search for a faster variant of the session's target for at most `budget` seconds.
 
@@ -37,6 +38,7 @@ async def refine(
         on_confirmed: called with the verdict on a confirmed gain before its final checks (`Session.judge`).
         stop: when it is set, the search ends with what was found so far. Cancelling the task instead ends it at once.
         seed: of all that is random.
+        wishes: sentences of the user's for a model's prompts; they may grow meanwhile.
 
     Raises:
         ConfigurationError: a proposer or a profile that the settings name cannot be used.
@@ -51,6 +53,7 @@ async def refine(
         on_exchange=on_exchange,
         on_confirmed=on_confirmed,
         seed=seed,
+        wishes=wishes,
     )
     if (why := bench.settled()) is not None:
         bench.finish(why)

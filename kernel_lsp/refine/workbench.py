@@ -74,10 +74,11 @@ class Workbench:
         on_exchange: OnExchange,
         on_confirmed: Callable[[Verdict], None] | None,
         seed: int,
+        wishes: Sequence[str] = (),
     ) -> None:
         self.session, self.budget, self.seed = session, budget, seed
         self.result = Refinement()
-        self.talking = Talking()
+        self.talking, self.wishes = Talking(), wishes
         self.notes: list[str] = []
         self._on_progress, self._on_tried, self._on_exchange = on_progress, on_tried, on_exchange
         self._on_confirmed = on_confirmed

@@ -7,6 +7,9 @@ _ENERGIES = ((1e3, "J"), (1.0, "mJ"), (1e-3, "µJ"))
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
+_PLAN = 90  # characters of a plan that are shown
+
+
 def time_text(us: float) -> str:
     """A time given in microseconds: `850 ns`, `29.0 µs`, `1.42 ms`, `3.10 s`."""
     scale, unit = next(((scale, unit) for scale, unit in _TIMES if us >= scale), _TIMES[-1])
@@ -65,6 +68,9 @@ def _digits(value: float) -> str:
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
 
 
-def talking_text(turn: int, turns: int, tokens: int, rate: float) -> str:
+def talking_text(turn: int, turns: int, tokens: int, rate: float, plan: str = "") -> str:
     """Where a conversation with a model stands (`refine.progress.Talking`); empty where there is none."""
-    return f"turn {turn} of {turns} · {tokens:,} tokens · {rate:.0f} tokens/s" if turn else ""
+    if not turn:
+        return ""
+    planned = f" · plan: {plan if len(plan) <= _PLAN else plan[: _PLAN - 3] + '...'}" if plan else ""
+    return f"turn {turn} of {turns} · {tokens:,} tokens · {rate:.0f} tokens/s{planned}"

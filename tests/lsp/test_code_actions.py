@@ -120,7 +120,7 @@ async def test_what_needs_a_workload_a_gpu_or_a_file_says_so(kernel, tmp_path):
         found = await session.actions(uri)
         while "Refine softmax_kernel" not in reasons(found):  # the driver may take its time to answer
             found = await session.actions(uri)
-        assert "no GPU" in reasons(found)["Refine softmax_kernel"]
+        assert "needs an NVIDIA GPU" in reasons(found)["Refine softmax_kernel"]
         assert "Check softmax.py" not in reasons(found)
         draft = tmp_path / "scale_workload.py"
         draft.write_text(f"{DRAFT}\nCASES = []\ninputs = reference = None\ndef inputs(): ...\ndef reference(): ...\n")

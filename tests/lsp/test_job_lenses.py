@@ -70,12 +70,13 @@ async def test_their_number_stays_while_a_job_runs(kernel, tmp_path):
         before = await settled(session, uri, 4)
         job = await session.command("refine", *before[2].arguments)
         seen = []
-        while not seen or "correct" not in seen[-1][2]:
+        while not seen or not seen[-1][2].startswith("Stop ("):
             seen.append([lens.title for lens in await lenses(session, uri)])
             await asyncio.sleep(0.05)
         assert {len(titles) for titles in seen} == {4}
         stop = (await lenses(session, uri))[2]
-        assert re.match(r"Stop: .*\d+ candidates, \d+ correct, \d:\d\d left", stop.title)
+        assert re.fullmatch(r"Stop \(\d:\d\d\)", stop.title), "it leaves room for the others"
+        assert re.match(r"Refining .*: .*\d+ candidates, \d+ correct, \d:\d\d left", stop.tooltip)
         assert await session.command("cancel", *stop.arguments)
         await session.ended(job["id"], 5)
         assert [lens.title for lens in await lenses(session, uri)][2] == "Refine"

@@ -203,10 +203,6 @@ async def test_what_cannot_be_run_says_why(kernel, tmp_path):
         with pytest.raises(Exception, match="do not trust"):
             await session.command("refine", session.open(kernel))
     async with editor(tmp_path, environment=NO_GPU) as session:
-        job = await session.command("refine", session.open(kernel))
-        ended = await session.ended(job["id"])
-        assert ended["state"] == "failed"
-        assert "there is no GPU" in ended["reason"]
         bare = kernel.with_name("bare.cu")
         bare.write_text("__global__ void k(float* y) { y[0] = 1; }\n")
         job = await session.command("compare", session.open(bare, language="cuda"))

@@ -82,11 +82,11 @@ async def test_an_inline_kernel_has_facts_hovers_and_machine_code(tmp_path):
         assert line == HEAD
         assert re.fullmatch(r"\d+ regs, occupancy 100 %", title), "the block size is read from the host code"
         name = await hover(session, uri, HEAD, ANSWER.splitlines()[HEAD].index("twice"))
-        assert "```cpp\n__global__ void twice(const float* x, float* y, int n)" in name.contents.value
+        assert "| sm_" in name.contents.value
         async with asyncio.timeout(60):
             while (store := await hover(session, uri, HEAD + 2, 20)) is None:
                 await asyncio.sleep(0.05)
-        assert "STG" in store.contents.value
+        assert "2 of global memory" in store.contents.value, "it reads and writes"
         everywhere = types.Range(types.Position(0, 0), types.Position(40, 0))
         asked = types.InlayHintParams(types.TextDocumentIdentifier(uri), everywhere)
         hints = await session.client.text_document_inlay_hint_async(asked)

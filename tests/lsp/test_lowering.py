@@ -83,7 +83,7 @@ async def test_what_stands_in_the_way_is_said(tmp_path):
         found = await session.actions(uri)
         while CUDA not in reasons(found):  # the driver may take its time to answer
             found = await session.actions(uri)
-        assert "no GPU" in reasons(found)[CUDA]
+        assert "needs an NVIDIA GPU" in reasons(found)[CUDA]
     settings = UNTIMED | {"model": {"endpoint": "unix:/x", "name": "tiny", "profile": "general"}}
     async with editor(tmp_path, environment=NO_GPU, **settings) as session:
         assert reasons(await session.actions(session.open(path))) == {

@@ -67,8 +67,23 @@ async def eventually(ask, good):
     return found
 
 
+@pytest.mark.parametrize("shows", ["off", "summary"])
+async def test_hovering_over_a_line_says_in_a_line_what_it_became(kernel, tmp_path, shows):
+    settings = {"editor": {"machine_code_hover": shows, "register_hints": True}}
+    async with editor(tmp_path, environment=NO_GPU, **settings) as session:
+        uri = session.open(kernel, language="cuda")
+        await eventually(lambda: hints(session, uri), bool)  # the machine code is known then
+        params = types.HoverParams(types.TextDocumentIdentifier(uri), types.Position(5, 6))
+        shown = await session.client.text_document_hover_async(params)
+        if shows == "off":
+            assert shown is None
+        else:
+            said = r"\d+ instructions on sm_\d+, .*1 of global memory.*, \d+ registers live.*"
+            assert re.fullmatch(said, shown.contents.value)
+
+
 async def test_hovering_over_a_line_shows_its_machine_code(kernel, tmp_path):
-    async with editor(tmp_path, environment=NO_GPU) as session:
+    async with editor(tmp_path, environment=NO_GPU, editor={"machine_code_hover": "full"}) as session:
         uri = session.open(kernel, language="cuda")
 
         def ask(line=5):

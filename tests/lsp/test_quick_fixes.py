@@ -6,6 +6,7 @@ import pytest
 from lsprotocol import types
 
 from tests.lsp.job_session import ROOT, editor
+from tests.scale_kernel import KERNEL, WORKLOAD
 
 pytestmark = pytest.mark.asyncio
 
@@ -78,7 +79,7 @@ async def test_without_a_workload_there_is_nothing_to_judge_a_cure_by(tmp_path):
         here = types.Range(types.Position(5, 8), types.Position(5, 12))
         finding = types.Diagnostic(here, "narrow", code="KL035")
         found = await session.actions(uri, only=["quickfix"], line=5, findings=[finding])
-        assert [one.title for one in found] == ["Ignore KL035 on this line"]
+        assert [one.title for one in found] == ["Ignore KL035 on this line", "Explain KL035: narrow-accesses"]
 
 
 async def test_a_finding_is_silenced_at_a_click(tmp_path):
@@ -89,9 +90,41 @@ async def test_a_finding_is_silenced_at_a_click(tmp_path):
         await session.ended((await session.command("check", uri))["id"])
         [found] = await session.until(lambda: [d for d in session.client.diagnostics.get(uri, []) if d.code == "KL034"])
         unknown = types.Diagnostic(found.range, "not ours", code="E501")
-        [fix] = await session.actions(uri, ["quickfix"], found.range.start.line, [found, unknown])
+        fix, explain = await session.actions(uri, ["quickfix"], found.range.start.line, [found, unknown])
+        assert explain.title.startswith("Explain KL034: ")
         assert (fix.title, list(fix.diagnostics)) == ("Ignore KL034 on this line", [found])
         assert session.apply(fix.edit)
         assert "// kernel-lsp: ignore[KL034]\n" in session.texts[uri].text
         await session.ended((await session.command("check", uri))["id"])
         assert [d.code for d in session.client.diagnostics.get(uri, [])] == []
+
+
+async def test_a_guard_that_is_missing_is_a_quick_fix_once_a_check_has_passed_it(tmp_path):
+    kernel = tmp_path / "scale.cu"
+    kernel.write_text(KERNEL.replace("if (i < n) ", ""))
+    (tmp_path / "scale_workload.py").write_text(WORKLOAD)
+    async with editor(tmp_path, environment=NO_GPU) as session:
+        uri = session.open(kernel, language="cuda")
+        await session.ended((await session.command("check", uri))["id"])
+        found = session.client.diagnostics[uri]
+        line = found[0].range.start.line
+        done = await session.until(lambda: [j for j in session.jobs if j["work"] == "mend" and j["state"] == "done"])
+        assert done[0]["reason"] == "1 fix found"
+        assert done[0]["unasked"]
+        fix = (await session.actions(uri, ["quickfix"], line, found))[0]
+        assert (fix.title, fix.is_preferred) == ("Guard with `if (i < n)` (checked)", True)
+        assert list(fix.diagnostics) == list(found)
+        assert session.apply(fix.edit)
+        assert session.texts[uri].text == KERNEL
+        after = await session.actions(uri, ["quickfix"], line, found)
+        assert not any("Guard" in one.title for one in after), "it was checked with the text before"
+
+
+async def test_looking_for_fixes_can_be_switched_off(tmp_path):
+    kernel = tmp_path / "scale.cu"
+    kernel.write_text(KERNEL.replace("if (i < n) ", ""))
+    (tmp_path / "scale_workload.py").write_text(WORKLOAD)
+    async with editor(tmp_path, environment=NO_GPU, editor={"judge_fixes": False}) as session:
+        uri = session.open(kernel, language="cuda")
+        await session.ended((await session.command("check", uri))["id"])
+        assert [job["work"] for job in (await session.request("jobs", {}))["jobs"]] == ["check"]

@@ -2,11 +2,12 @@
 
 import asyncio
 import re
+from pathlib import Path
 
 import pytest
 from lsprotocol import types
 
-from tests.lsp.job_session import ROOT, editor, recorded
+from tests.lsp.job_session import EVERYTHING, ROOT, editor, recorded
 
 SCALE = """template <int N>
 __global__ void scale(float* x, int n) {
@@ -48,8 +49,10 @@ async def test_facts_above_each_kernel_from_open_to_mended(tmp_path):
         uri = session.open(tmp_path / "scale.cu", SCALE, "cuda")
         assert await lenses(session, uri) == [(1, "compiling"), (7, "compiling")]
         (_, template), (_, copy) = await eventually(session, uri, "regs")
-        assert re.fullmatch(r"\d+ regs, 1 KiB smem", template)  # of an instance that is assumed
-        assert re.fullmatch(r"\d+ regs", copy)
+        assert re.fullmatch(
+            r"\d+ regs, 1 KiB smem, occupancy: needs a launch", template
+        )  # of an instance that is assumed
+        assert re.fullmatch(r"\d+ regs, occupancy: needs a launch", copy)
         session.edit(uri, SCALE.replace("= x[threadIdx.x]; }", "= nothing; }"))
         found = await eventually(session, uri, "when it last compiled")
         assert found == [(n, f"{facts} when it last compiled") for n, facts in ((1, template), (7, copy))]
@@ -66,7 +69,6 @@ async def test_a_triton_kernel_has_the_facts_of_its_launches(tmp_path):
         assert "occupancy" in title
         line = next(i for i, text in enumerate(SOFTMAX.read_text().split("\n")) if "def softmax_kernel" in text)
         shown = await hover(session, uri, line, 6)
-        assert "@triton.jit\ndef softmax_kernel(" in shown.contents.value
         assert "| sm_90 |" in shown.contents.value
 
 
@@ -77,25 +79,66 @@ async def test_each_kind_of_lens_can_be_switched_off(tmp_path):
         assert await lenses(session, uri) == []
 
 
-async def test_hover_shows_the_head_and_every_architecture(tmp_path):
+async def test_hover_shows_every_architecture_and_not_what_is_on_the_screen(tmp_path):
     async with editor(tmp_path, arch=["sm_80", "sm_90"]) as session:
         uri = session.open(tmp_path / "scale.cu", SCALE, "cuda")
-        shown = await hover(session, uri, 1, 18)
-        assert "template <int N>\n__global__ void scale(float* x, int n)" in shown.contents.value
-        assert shown.range == types.Range(types.Position(1, 16), types.Position(1, 21))
+        assert await hover(session, uri, 1, 18) is None, "nothing is known yet"
         await eventually(session, uri, "regs")
         shown = await hover(session, uri, 7, 18)
+        assert shown.range == types.Range(types.Position(7, 16), types.Position(7, 20))
+        assert "void copy" not in shown.contents.value
+        assert "needs a launch" in shown.contents.value
         assert "| sm_80 |" in shown.contents.value
         assert "| sm_90 |" in shown.contents.value
         assert await hover(session, uri, 4, 0) is None
 
 
-async def test_hover_reads_a_file_that_is_not_open(tmp_path):
+@pytest.mark.parametrize("nested", [True, False])
+async def test_kernels_are_the_symbols_of_a_file_open_or_not(tmp_path, nested):
     file = tmp_path / "scale.cu"
     file.write_text(SCALE)
-    async with editor(tmp_path) as session:
-        shown = await hover(session, file.as_uri(), 1, 18)
-        assert "void scale(" in shown.contents.value
+    offered = {"textDocument": {"documentSymbol": {"hierarchicalDocumentSymbolSupport": nested}}}
+    async with editor(tmp_path, trusted=False, capabilities=EVERYTHING | offered) as session:
+        params = types.DocumentSymbolParams(types.TextDocumentIdentifier(file.as_uri()))
+        found = await session.client.text_document_document_symbol_async(params)
+        assert [one.name for one in found] == ["scale", "copy"]
+        whole = found[0].range if nested else found[0].location.range
+        assert (whole.start.line, whole.end.line) == (0, 6)
+
+
+async def test_an_edit_tells_what_it_costs_against_the_saved_text(tmp_path):
+    file = tmp_path / "scale.cu"
+    file.write_text(SCALE)
+    dearer = SCALE.replace("tile[256]", "tile[512]")
+    for shown in (True, False):
+        settings = {"editor": ON["editor"] | {"cost_lens": shown}}
+        async with editor(tmp_path, **settings) as session:
+            uri = session.open(file, language="cuda")
+            await eventually(session, uri, "regs")
+            session.edit(uri, dearer)
+            found = await eventually(session, uri, "1 KiB -> 2 KiB smem" if shown else "2 KiB smem")
+            assert ("->" in found[0][1]) is shown
+            if shown:
+                file.write_text(dearer)
+                saved = types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(uri))
+                session.client.text_document_did_save(saved)
+                assert "->" not in (await eventually(session, uri, ", 2 KiB smem"))[0][1]
+
+
+async def test_the_facts_lead_to_the_machine_code(tmp_path):
+    file = tmp_path / "scale.cu"
+    file.write_text(SCALE)
+    async with editor(tmp_path, **ON) as session:
+        uri = session.open(file, language="cuda")
+        await eventually(session, uri, "regs")
+        params = types.CodeLensParams(types.TextDocumentIdentifier(uri))
+        lens = (await session.client.text_document_code_lens_async(params))[1].command
+        path = (await session.command(lens.command.removeprefix("kernel-lsp."), *lens.arguments))["path"]
+        assert await session.until(lambda: session.shown) == [Path(path).as_uri()]
+        listing = Path(path).read_text()
+        assert listing.startswith("// copy\n")
+        assert re.search(r"^ +\d+ [0-9a-f]{5} +\d+ .* STG\.E", listing, re.MULTILINE)
+        assert re.search(r"^\.L_x_\d+:$", listing, re.MULTILINE), "branches have somewhere to go"
 
 
 @pytest.mark.parametrize("name", ["vscode_1.139_languageclient11", "neovim_0.11.4"])

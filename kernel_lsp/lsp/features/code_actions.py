@@ -20,6 +20,7 @@ from kernel_lsp.lsp.catalog import (
     JobSubject,
     jobs_on,
 )
+from kernel_lsp.lsp.checks import KnownChecks
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Document, Documents, uri_of
 from kernel_lsp.lsp.features import rule_fixes
@@ -50,11 +51,13 @@ class CodeActions:
         documents: Documents,
         results: StoredVerdicts,
         jobs: Jobs,
+        checks: KnownChecks,
         readiness: Readiness,
         edits: Edits,
     ) -> None:
         self._client, self._background, self._documents = client, background, documents
-        self._results, self._jobs, self._readiness, self._edits = results, jobs, readiness, edits
+        self._results, self._jobs, self._checks = results, jobs, checks
+        self._readiness, self._edits = readiness, edits
 
     async def actions(self, params: types.CodeActionParams) -> list[types.CodeAction | types.Command]:
         """Return the actions at a range."""
@@ -77,8 +80,10 @@ class CodeActions:
         actions += self._evidence(document, standing)
         actions += self._draft(document, kernels, standing)
         if _wanted(only, QUICK_FIX):
+            actions += rule_fixes.judged(document, self._checks.fixes(document), params.context.diagnostics)
             actions += await self._of_findings(document, kernels, standing, params.context.diagnostics)
             actions += rule_fixes.ignores(document, params.context.diagnostics)
+            actions += rule_fixes.explanations(params.context.diagnostics)
         shows_disabled = self._client.shows_disabled_actions
         return [
             action

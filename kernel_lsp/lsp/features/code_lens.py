@@ -6,17 +6,21 @@ is compiled or a job runs.
 """
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from lsprotocol import types
 
 from kernel_lsp.lsp.analysis import Analysis
-from kernel_lsp.lsp.compiled import facts_of
+from kernel_lsp.lsp.catalog import PREFIX
+from kernel_lsp.lsp.compiled import CompiledKernel, facts_of
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.features.job_lenses import JobLenses, Lens
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.workspace import Permission
 from kernel_lsp.report.units import percent_text, size_text
 from kernel_lsp.source.kernel import Kernel
+
+_Number = TypeVar("_Number", int, float)
 
 
 class CodeLenses:
@@ -61,10 +65,10 @@ class CodeLenses:
         return found
 
     def of_facts(self, document: Document, kernel: Kernel) -> list[Lens]:
-        """Return `40 regs, 48 KiB smem, occupancy 50 %, limited by registers`, of the instance with most registers.
+        """Return `48 regs (+8), 48 KiB smem, occupancy 75 % -> 50 %, limited by registers`; picking it lists the code.
 
-        It is for the first architecture. Without facts the lens says why; an untrusted text, which never has facts, has
-        no such lens.
+        It is of the instance with most registers, for the first architecture; changes are those since the text was
+        saved. Without facts the lens says why; an untrusted text, which never has facts, has no such lens.
         """
         if not self._permission.covers(document):
             return []
@@ -75,14 +79,43 @@ class CodeLenses:
         facts = [fact for _, fact in facts_of(found[:1], kernel)]
         if not facts:
             return [Lens("no launch says how to compile this", "")]
-        fact = max(facts, key=lambda fact: fact.registers)
-        parts = [f"{fact.registers} regs"]
-        if fact.shared_bytes:
-            parts.append(f"{size_text(fact.shared_bytes)} smem")
-        if fact.spill_bytes:
-            parts.append(f"{size_text(fact.spill_bytes)} spilled")
-        if fact.occupancy is not None:
-            limited = f", limited by {fact.limiter}" if fact.limiter and fact.occupancy < 1 else ""
-            parts.append(f"occupancy {percent_text(fact.occupancy)}{limited}")
+        saved = None
+        if self._settings.at(document.path).editor.cost_lens:
+            saved = _hungriest([fact for _, fact in facts_of(self._analysis.of_saved(document.uri)[:1], kernel)])
+        text = _facts_text(max(facts, key=_registers), saved)
         is_older = self._analysis.is_compiled(document) and self._analysis.of(document) != found
-        return [Lens(", ".join(parts) + (" when it last compiled" if is_older else ""), "")]
+        older = " when it last compiled" if is_older else ""
+        return [Lens(text + older, f"{PREFIX}machineCode", arguments=[document.uri, kernel.name])]
+
+
+def _registers(fact: CompiledKernel) -> int:
+    return fact.registers
+
+
+def _hungriest(facts: list[CompiledKernel]) -> CompiledKernel | None:
+    return max(facts, key=_registers, default=None)
+
+
+def _facts_text(fact: CompiledKernel, saved: CompiledKernel | None) -> str:
+    """Return a kernel's facts in one line, each with how it differs from that of the saved text, if it does."""
+    parts = [f"{fact.registers} regs{_more(fact.registers, saved and saved.registers)}"]
+    for name, now, before in (
+        ("smem", fact.shared_bytes, saved and saved.shared_bytes),
+        ("spilled", fact.spill_bytes or 0, saved and (saved.spill_bytes or 0)),
+    ):
+        if now or before:
+            parts.append(f"{_from(before, now, size_text)}{size_text(now)} {name}")
+    if fact.occupancy is None:
+        return ", ".join([*parts, "occupancy: needs a launch"])
+    before = _from(saved and saved.occupancy, fact.occupancy, percent_text)
+    limited = f", limited by {fact.limiter}" if fact.limiter and fact.occupancy < 1 else ""
+    return ", ".join([*parts, f"occupancy {before}{percent_text(fact.occupancy)}{limited}"])
+
+
+def _more(now: int, before: int | None) -> str:
+    return "" if before is None or before == now else f" ({now - before:+})"
+
+
+def _from(before: _Number | None, now: _Number, shown: Callable[[_Number], str]) -> str:
+    """Return `100 % -> ` where a figure has changed; else nothing."""
+    return "" if before is None or shown(before) == shown(now) else f"{shown(before)} -> "

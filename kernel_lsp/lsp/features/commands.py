@@ -12,12 +12,15 @@ from lsprotocol import types
 
 from kernel_lsp.errors import ConfigurationError, SourceError
 from kernel_lsp.lsp import protocol
+from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Documents, path_of, uri_of
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.features.texts import OpenTexts
+from kernel_lsp.lsp.listing import as_listing
 from kernel_lsp.lsp.results import StoredVerdicts
+from kernel_lsp.lsp.rule_pages import RulePages
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.trust import Trust
 from kernel_lsp.lsp.wire import EvidenceFile, FilePath, VerdictEvidence, extended
@@ -40,9 +43,12 @@ class ResultCommands:
         settings: ClientSettings,
         results: StoredVerdicts,
         edits: Edits,
+        analysis: Analysis,
+        pages: RulePages,
     ) -> None:
         self._client, self._background, self._documents = client, background, documents
         self._settings, self._results, self._edits = settings, results, edits
+        self._analysis, self._pages = analysis, pages
 
     @property
     def handlers(self) -> dict[str, Callable[..., Any]]:
@@ -52,6 +58,8 @@ class ResultCommands:
             "difference": self.difference,
             "evidence": self.evidence,
             "draft": self.draft,
+            "explain": self.explain,
+            "machineCode": self.machine_code,
         }
 
     async def apply(self, uri: str, verdict: str) -> bool:
@@ -108,6 +116,25 @@ class ResultCommands:
             write_new(path, draft_for(document.source, kernel))
         self._show(path, f"The draft is {path}.")
         return FilePath(str(path))
+
+    async def explain(self, rule: str) -> FilePath:
+        """Return the page of a rule, and show it."""
+        page = await asyncio.to_thread(self._pages.write, place_of(None), rule)
+        self._show(page, f"The rule is explained in {page}.")
+        return FilePath(str(page))
+
+    async def machine_code(self, uri: str, kernel: str | None) -> FilePath:
+        """Return a file with the machine code of a text, and show it."""
+        document = self._documents.read(uri)
+        listing = as_listing(await self._analysis.code(document), kernel)
+        page = self._settings.at(document.path).paths.cache / "machine-code" / f"{document.path.name}.nvsass"
+        try:
+            await asyncio.to_thread(_write, page, listing)
+        except OSError as error:
+            cure = f"`kernel-lsp facts --sass {document.path.name}` prints it."
+            raise ConfigurationError(f"The listing cannot be written: {error.strerror}.", page, cure=cure) from None
+        self._show(page, f"The machine code is in {page}.")
+        return FilePath(str(page))
 
     def _show(self, path: Path, said: str) -> None:
         """Show a file in the editor; if that is impossible, show its path."""

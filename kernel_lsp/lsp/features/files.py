@@ -94,6 +94,8 @@ class Files:
         document = self._documents.get(params.text_document.uri)
         if document is None or not document.on_disk:
             return
+        self._analysis.saved(document)
+        self._client.refresh()
         self.changed([document.path])
         wanted = self._settings.at(document.path).editor.check_on_save and document.kernels
         if not wanted or not self._permission.covers(document):

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from lsprotocol import types
 
 from kernel_lsp.lsp.catalog import CHECK, PREFIX, JobKind, JobSubject, jobs_on
+from kernel_lsp.lsp.checks import KnownChecks
 from kernel_lsp.lsp.documents import Document, uri_of
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.features.readiness import Readiness
+from kernel_lsp.lsp.job import Job
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.report.titles import brief_title, short_title, speedup_title
@@ -26,8 +28,11 @@ Lens = types.Command
 class JobLenses:
     """Makes them from known results; newer results are read, and the client then asks again."""
 
-    def __init__(self, results: StoredVerdicts, jobs: Jobs, readiness: Readiness, edits: Edits) -> None:
-        self._results, self._jobs, self._readiness, self._edits = results, jobs, readiness, edits
+    def __init__(
+        self, results: StoredVerdicts, jobs: Jobs, checks: KnownChecks, readiness: Readiness, edits: Edits
+    ) -> None:
+        self._results, self._jobs, self._checks = results, jobs, checks
+        self._readiness, self._edits = readiness, edits
 
     def of_verdict(self, document: Document, kernel: Kernel) -> list[Lens]:
         """Return `0.40 ms, 82 % of roofline`, the last measurement of this text; picking it shows the evidence.
@@ -66,7 +71,7 @@ class JobLenses:
             return [_lens("Draft a workload", "draft", document.uri, kernel.name)]
         if standing.workload is None:
             return []
-        checked = self._jobs.checked(document)
+        checked = self._checks.found(document)
         if checked is None or self._jobs.running(CHECK, document.uri):
             return self._job(CHECK, document, standing, None)
         return [_lens(checked, CHECK.name, document.uri)]
@@ -81,7 +86,7 @@ class JobLenses:
         """Return the progress of generating a module's kernel, else offers to start that."""
         kinds = [kind for kind in jobs_on(JobSubject.MODULE) if kind.lens]
         if running := [job for kind in kinds for job in self._jobs.running(kind, document.uri)]:
-            return [_lens(f"Stop: {job.text}", "cancel", job.id) for job in running]
+            return [_stop(job) for job in running]
         standing = self._results.latest(document)
         pairs = [(kind, choice) for kind in kinds for choice in kind.choices]
         return [lens for kind, choice in pairs for lens in self._job(kind, document, standing, None, choice)]
@@ -108,7 +113,7 @@ class JobLenses:
     ) -> list[Lens]:
         label, shown = choice
         if running := self._jobs.running(kind, document.uri, kernel, label)[:1]:
-            return [_lens(f"Stop: {job.text}", "cancel", job.id) for job in running]
+            return [_stop(job) for job in running]
         if standing is None or self._readiness.why_not(kind, document, standing, label) is not None:
             return []
         given = [one for one in (kernel, label) if one is not None]
@@ -120,6 +125,14 @@ class JobLenses:
 def _difference(document: Document, verdict: "Verdict") -> Lens:
     lens = _lens(f"{brief_title(verdict)}: show difference", "difference", document.uri, verdict.id)
     lens.tooltip = speedup_title(verdict)
+    return lens
+
+
+def _stop(job: Job) -> Lens:
+    """Return `Stop (0:49)`, which leaves room for the other lenses; all that is known of the job is in its tooltip."""
+    left = f" ({job.time_left})" if job.time_left else ""
+    lens = _lens(f"Stop{left}", "cancel", job.id)
+    lens.tooltip = f"{job.wanted.title}: {job.text}"
     return lens
 
 

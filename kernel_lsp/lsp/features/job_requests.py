@@ -3,13 +3,17 @@
 from collections.abc import Callable
 from typing import Any
 
+from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
 
 from kernel_lsp.errors import SourceError
-from kernel_lsp.lsp.catalog import JOBS, JobKind, JobSubject
+from kernel_lsp.lsp import protocol
+from kernel_lsp.lsp.background import Background
+from kernel_lsp.lsp.catalog import CHECK, JOBS, REFINE, JobKind, JobSubject
+from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Documents
 from kernel_lsp.lsp.job import Wanted
-from kernel_lsp.lsp.jobs import Jobs
+from kernel_lsp.lsp.jobs import Jobs, NoGpuError
 from kernel_lsp.lsp.requests import Nothing, OneJob, StartJob
 from kernel_lsp.lsp.wire import JobCancelled, JobList, StartedJob, extended
 
@@ -17,14 +21,15 @@ from kernel_lsp.lsp.wire import JobCancelled, JobList, StartedJob, extended
 class JobRequests:
     """Starts, lists and ends jobs."""
 
-    def __init__(self, documents: Documents, jobs: Jobs) -> None:
+    def __init__(self, client: EditorConnection, background: Background, documents: Documents, jobs: Jobs) -> None:
+        self._client, self._background = client, background
         self._documents, self._jobs = documents, jobs
 
     @property
     def commands(self) -> dict[str, Callable[..., Any]]:
         """Return the handlers by the names of their commands."""
         starting = {kind.name: self._starting(kind) for kind in JOBS.values()}
-        return {**starting, "cancel": self.cancel_all}
+        return {**starting, "cancel": self.cancel_all, "ask": self.ask}
 
     @property
     def requests(self) -> dict[str, Callable[[Any], Any]]:
@@ -34,6 +39,24 @@ class JobRequests:
             "kernelLsp/cancelJob": self.cancel,
             "kernelLsp/jobs": self.list,
         }
+
+    async def ask(self, uri: str, sentence: str, kernel: str | None) -> StartedJob:
+        """Have a sentence go into the next prompt of the search on a kernel; begin a search if none runs."""
+        running = self._jobs.running(REFINE, uri, kernel)
+        if not sentence.strip():
+            raise JsonRpcInvalidParams("A sentence is needed, such as: keep the accumulation in fp32.")
+        if not running:
+            return self._start(REFINE, uri, kernel, sentence.strip())
+        await self._jobs.wish(running[0], sentence.strip())
+        return extended(StartedJob, running[0].record, joined=True)
+
+    async def _offer_to_check(self, uri: str, error: NoGpuError) -> None:
+        """Say why nothing can be timed here, which is no mistake of the user's, and what can be done instead."""
+        instead = types.MessageActionItem("Check instead")
+        params = types.ShowMessageRequestParams(types.MessageType.Info, error.said, [instead])
+        answer = await self._client.window_show_message_request_async(params)
+        if answer is not None and answer.title == instead.title:
+            self._jobs.start(Wanted(CHECK, self._documents.read(uri)))
 
     def cancel_all(self, job: str | None) -> bool:
         """End a job, or all jobs; return True if any was under way."""
@@ -74,5 +97,9 @@ class JobRequests:
         if kind.subject is JobSubject.MODULE and document.module is None:
             cure = "It needs `Model`, `get_inputs` and `get_init_inputs`; a file with a `ModelNew` is refined."
             raise SourceError("This is no plain PyTorch module.", document.path, cure=cure)
-        job, joined = self._jobs.start(Wanted(kind, document, kernel, label))
+        try:
+            job, joined = self._jobs.start(Wanted(kind, document, kernel, label))
+        except NoGpuError as error:
+            self._background.start(self._offer_to_check(uri, error))
+            raise protocol.failed(error, told=True) from None
         return extended(StartedJob, job.record, joined=joined)

@@ -51,7 +51,7 @@ class Readiness:
                 return None if standing.workload is not None else _wanted_workload(document)
             case Need.GPU:
                 there = self._jobs.gpu is not False or standing.untimed
-                return None if there else "nothing can be timed here, for there is no GPU"
+                return None if there else "it needs an NVIDIA GPU, and this machine has none"
             case Need.MODEL:
                 return standing.voiceless.get(label)
             case Need.FREE_PLACE:

@@ -1,15 +1,20 @@
 """React to texts that open, change or close, and to changes that affect all of them."""
 
+import asyncio
 from pathlib import Path
 
 from lsprotocol import types
 
+from kernel_lsp.errors import SourceError
 from kernel_lsp.lsp.analysis import Analysis
+from kernel_lsp.lsp.background import Background
+from kernel_lsp.lsp.checks import KnownChecks
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.diagnostics import Board
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.workspace import Permission
+from kernel_lsp.source.files import read_source
 
 
 class OpenTexts:
@@ -18,12 +23,15 @@ class OpenTexts:
     def __init__(
         self,
         client: EditorConnection,
+        background: Background,
         documents: Documents,
         permission: Permission,
         board: Board,
         analysis: Analysis,
+        checks: KnownChecks,
         results: StoredVerdicts,
     ) -> None:
+        self._background, self._checks = background, checks
         self._client, self._documents, self._permission, self._board = client, documents, permission, board
         self._told: set[Path] = set()
         self._analysis, self._results = analysis, results
@@ -35,6 +43,18 @@ class OpenTexts:
         self._tell_of_trust(document)
         self._board.parse(document)
         self._analysis.request(document, at_once=True)
+        if document.kernels and document.on_disk:
+            self._background.start(self._note_saved(document))
+            self._background.start(self._checks.opened(document))
+
+    async def _note_saved(self, document: Document) -> None:
+        """Note an opened text as the saved one, unless an editor has brought unsaved changes back with it."""
+        try:
+            on_disk = await asyncio.to_thread(read_source, document.path)
+        except SourceError:
+            return
+        if on_disk.text == document.text:
+            self._analysis.saved(document)
 
     def _tell_of_trust(self, document: Document) -> None:
         """Say once for each folder that nothing is compiled there, to a client that has no trust of its own."""

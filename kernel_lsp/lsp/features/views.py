@@ -11,7 +11,9 @@ from kernel_lsp import __version__
 from kernel_lsp.compiler.opcodes import kind_of
 from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.lsp.analysis import Analysis
-from kernel_lsp.lsp.documents import Document, Documents, uri_of
+from kernel_lsp.lsp.check_records import CheckedText
+from kernel_lsp.lsp.checks import KnownChecks
+from kernel_lsp.lsp.documents import Document, Documents, path_of, uri_of
 from kernel_lsp.lsp.features.commands import place_of
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.requests import Nothing, OneText, OneVariant, OneVerdict
@@ -58,11 +60,12 @@ class Views:
         settings: ClientSettings,
         permission: Permission,
         analysis: Analysis,
+        checks: KnownChecks,
         results: StoredVerdicts,
         edits: Edits,
     ) -> None:
         self._documents, self._folders, self._settings = documents, folders, settings
-        self._permission, self._analysis = permission, analysis
+        self._permission, self._analysis, self._checks = permission, analysis, checks
         self._results, self._edits = results, edits
 
     @property
@@ -71,6 +74,7 @@ class Views:
         return {
             "kernelLsp/status": self.status,
             "kernelLsp/kernels": self.kernels,
+            "kernelLsp/checks": self.checks,
             "kernelLsp/variants": self.variants,
             "kernelLsp/variant": self.variant,
             "kernelLsp/machineCode": self.machine_code,
@@ -107,13 +111,21 @@ class Views:
                 if not document.kernels:
                     continue
                 standing = await self._results.of(document)
-            except KernelLspError:  # the file is gone, or is not text
+            except KernelLspError as error:  # the file is gone, or is not text
+                if (path := path_of(uri)) is not None and path.is_file():
+                    files.append(_unreadable(uri, error))
                 continue
             known = None
             if self._permission.covers(document):
                 known = await asyncio.to_thread(overview.look_at, document, self._settings.at(document.path))
             files.append(_file(document, standing, known))
         return KernelFiles(tuple(files), complete=len(paths) < overview.MOST)
+
+    async def checks(self, given: OneText) -> CheckedText:
+        """Return the last check of a text, of this session or from the store."""
+        document = self._documents.read(given.text_document.uri)
+        await self._checks.recall(document)
+        return self._checks.of(document)
 
     async def variants(self, given: OneText) -> VariantList:
         """Return the verified variants of a text."""
@@ -184,6 +196,10 @@ def _file(document: Document, standing: "DocumentStatus", known: "Known | None")
         last=LastVerdict(last.id, last.verdict, last.label, last.speedup) if last else None,
         kernels=tuple(_kernel(document, kernel, standing, known) for kernel in document.kernels),
     )
+
+
+def _unreadable(uri: str, error: KernelLspError) -> FileRow:
+    return FileRow(uri, "", True, False, error.said, None, None, ())
 
 
 def _kernel(document: Document, kernel: Kernel, standing: "DocumentStatus", known: "Known | None") -> KernelRow:

@@ -14,6 +14,11 @@ async def check_text(job: JobContext) -> dict[str, Any]:
     """Check the text as it is in the editor; return the report."""
     job.doing("checking")
     [report] = await check([job.source], job.settings, store=job.store, texts=job.texts)
+    return as_result(report)
+
+
+def as_result(report: FileReport) -> dict[str, Any]:
+    """Return the result of a check: its report, and the reason, which is the first error, or how much has passed."""
     return _checked(report, _passed(report))
 
 

@@ -28,20 +28,24 @@ class JobContext:
     Attributes:
         path: the file.
         kernel: the kernel's name, or None for all of them.
-        label: of a rewrite; the language of a module's kernel.
+        label: of a rewrite; the language of a module's kernel; the wish that a search began with.
         texts: the open files as they are in the editor.
         settings: in force at the file.
         store: where verdicts are kept.
         pool: the workers.
         emit: sends an event to the server.
+        wishes: sentences of the user's for a model; they may grow while the job runs.
     """
 
-    def __init__(self, params: dict[str, Any], settings: Settings, emit: Emit, store: Store, pool: Pool) -> None:
+    def __init__(
+        self, params: dict[str, Any], settings: Settings, emit: Emit, store: Store, pool: Pool, wishes: list[str]
+    ) -> None:
         self.path = Path(params["path"])
         self.kernel: str | None = params["kernel"]
         self.label: str | None = params["label"]
         self.texts = {Path(path): str(text) for path, text in params["texts"].items()}
         self.settings, self.store, self.emit, self.pool = settings, store, emit, pool
+        self.wishes = wishes
 
     @property
     def source(self) -> SourceFile:

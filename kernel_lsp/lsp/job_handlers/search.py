@@ -6,12 +6,15 @@ from dataclasses import asdict
 from typing import Any
 
 from kernel_lsp.lsp.job_handlers.context import JobContext
+from kernel_lsp.refine.kernel_generation import LANGUAGES
 from kernel_lsp.refine.run import refine_target
 from kernel_lsp.report.machine import refinement_json
 
 
 async def refine(job: JobContext) -> dict[str, Any]:
     """Search; the result has `notes`, sentences on what was left out, and the candidates `tried`."""
+    if job.label is not None and job.label not in LANGUAGES:
+        job.wishes.append(job.label)
     job.doing("building and measuring the baseline")
     found = await refine_target(
         job.target(),
@@ -22,6 +25,7 @@ async def refine(job: JobContext) -> dict[str, Any]:
         on_progress=lambda progress: job.emit({"progress": asdict(progress)}),
         on_verdict=job.tell,
         on_confirmed=job.confirmed,
+        wishes=job.wishes,
     )
     return {
         "reason": found.reason,

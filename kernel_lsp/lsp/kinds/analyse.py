@@ -127,6 +127,9 @@ def _codes(source: SourceFile, built: Built, settings: Settings) -> list[KernelC
     path = str(source.path)
     found: list[KernelCode] = []
     for kernel in machine_code(built, settings):
+        labels: dict[int, list[str]] = {}
+        for name, index in kernel.code.labels:
+            labels.setdefault(index, []).append(name)
         looped = {position for loop in kernel.code.loops for position in loop.body}
         steps = tuple(
             MachineInstruction(
@@ -138,6 +141,7 @@ def _codes(source: SourceFile, built: Built, settings: Settings) -> list[KernelC
                 one.live,
                 role_of(one.opcode),
                 position in looped,
+                tuple(labels.get(position, ())),
             )
             for position, one in enumerate(kernel.code.instructions)
         )

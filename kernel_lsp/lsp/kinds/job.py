@@ -7,6 +7,7 @@ a gain, and `{"notice": text}`. The result has `reason`, one
 sentence; `verdict`, the id of the one that it rests on, or null; and what its handler adds.
 
 Before a job is known the process may be asked to `prepare`, the only parameter then: its workers begin to import.
+During a search it may be given a `wish`, a sentence of the user's in `text`, for a model's further prompts.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -31,9 +32,13 @@ async def opened() -> AsyncGenerator[Handler]:
     """Yield the handler; each job has a process of its own, with workers that end with the job."""
     async with AsyncExitStack() as stack:
         pool: Pool | None = None
+        wishes: list[str] = []
 
         async def handle(params: dict[str, Any], emit: Emit) -> Any:
             nonlocal pool
+            if params["work"] == "wish":
+                wishes.append(params["text"])
+                return None
             with _said_what_cannot_be_written():
                 settings = Settings.model_validate(params["settings"])
                 gpu = choose_gpu(settings.gpu)
@@ -43,18 +48,18 @@ async def opened() -> AsyncGenerator[Handler]:
                     pool.preload(Flavour.BUILD, Flavour.GPU if pool.gpu else Flavour.EMULATE)
                     return None
                 try:
-                    return await _run(params, settings, emit, pool)
+                    return await _run(params, settings, emit, pool, wishes)
                 finally:
                     await pool.close()
 
         yield handle
 
 
-async def _run(params: dict[str, Any], settings: Settings, emit: Emit, pool: Pool) -> Any:
+async def _run(params: dict[str, Any], settings: Settings, emit: Emit, pool: Pool, wishes: list[str]) -> Any:
     handle: Callable[[JobContext], Awaitable[Any]] = resolve_name(JOBS[params["work"]].handler)
     with open_store(settings.paths.data) as store:
         try:
-            return await handle(JobContext(params, settings, emit, store, pool))
+            return await handle(JobContext(params, settings, emit, store, pool, wishes))
         finally:
             for notice in store.notices:
                 emit({"notice": notice})

@@ -43,7 +43,7 @@ async def tuner_then_model(bench: Workbench, settings: Settings) -> None:
         await serial(bench, settings)
         return
     try:
-        speaker = ModelSession(bench.session, settings, bench.talking, bench.show_again)
+        speaker = ModelSession(bench.session, settings, bench.talking, bench.show_again, bench.wishes)
     except ModelError as error:
         bench.notes.append(f"No model was asked: {error}")
         await climb(bench)
@@ -72,7 +72,7 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 async def _ask(bench: Workbench, settings: Settings, *, beam: bool) -> None:
-    async with ModelSession(bench.session, settings, bench.talking, bench.show_again) as speaker:
+    async with ModelSession(bench.session, settings, bench.talking, bench.show_again, bench.wishes) as speaker:
         await _turns(bench, speaker, settings, beam=beam)
 
 

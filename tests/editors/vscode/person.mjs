@@ -30,7 +30,7 @@ await sit({ vsix }, folder, "broken.cu", async (me, server) => {
   await me.pick("Refine");
   const progress = me.toast("Refining softmax_kernel");
   await me.until("progress", async () => /\d+ candidates, [1-9]\d* correct, \d:\d\d left/.test(await progress.innerText()));
-  assert.match(await me.lens("Stop:").innerText(), /candidates/);
+  assert.match(await me.lens("Stop (").innerText(), /^Stop \(\d:\d\d\)$/);
   await me.shot("03-progress");
   await me.press(progress, "Cancel");
   await progress.waitFor({ state: "detached" });

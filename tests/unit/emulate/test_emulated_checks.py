@@ -218,7 +218,7 @@ def test_read_past_the_end(ptx):
     found = only(done, FindingKind.OUT_OF_BOUNDS, "// past the end")
     assert (found.buffer, found.index, found.size, found.access, found.space) == ("a0", 400, 4, "read", "global")
     assert (found.thread, found.block, found.count) == ((36, 0, 0), (1, 0, 0), 1)
-    assert "4 bytes past the end of `a0` (400 bytes)" in found.message
+    assert "4 bytes past the end of `a0`, at byte 400 of 400" in found.message
 
 
 def test_out_of_bounds_accesses_do_nothing(ptx):

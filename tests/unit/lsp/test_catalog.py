@@ -15,7 +15,7 @@ from kernel_lsp.refine.kernel_generation import LANGUAGES
 
 LSP = Path(__file__).parents[3] / "kernel_lsp/lsp"
 NEW = JobKind(
-    "explain", "explains", JobSubject.KERNEL_FILE, "source.explain", "Explain {name}", "Explaining {name}", "", ()
+    "annotate", "annotates", JobSubject.KERNEL_FILE, "source.annotate", "Annotate {name}", "Annotating {name}", "", ()
 )
 
 
@@ -53,8 +53,8 @@ def test_a_job_that_is_declared_is_announced_and_answered(monkeypatch: pytest.Mo
     assert NEW in requests.JOBS.values()
     greeted = greet(b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":{}}}')
     assert greeted is not None
-    assert "kernel-lsp.explain" in greeted[1]["result"]["capabilities"]["executeCommandProvider"]["commands"]
-    assert "kernel-lsp.explain" in Server({}).client.protocol.fm.commands
+    assert "kernel-lsp.annotate" in greeted[1]["result"]["capabilities"]["executeCommandProvider"]["commands"]
+    assert "kernel-lsp.annotate" in Server({}).client.protocol.fm.commands
 
 
 @pytest.mark.parametrize(

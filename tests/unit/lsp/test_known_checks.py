@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.check import check, checker
+from kernel_lsp.check import Checker, check, checker
 from kernel_lsp.check.record import moved_runs
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.judge.emulation import EmulatedRun, Emulation
@@ -31,8 +31,13 @@ def test_a_file_that_was_checked_is_not_examined_again(tmp_path: Path, monkeypat
         asyncio.run(check([read_source(path)], settings, store=store))
         monkeypatch.setattr(checker, "examine", nothing)
         params = {"path": str(path), "kernel": None, "label": None, "texts": {str(path): KERNEL}}
-        job = JobContext(params, settings, lambda _: None, store, None)  # pyright: ignore[reportArgumentType]
+        job = JobContext(params, settings, lambda _: None, store, None, [])  # pyright: ignore[reportArgumentType]
         assert asyncio.run(check_text(job))["reason"] == "compiled, not run: it has no workload"
+        known = asyncio.run(Checker(settings, store).recall(read_source(path)))
+        assert known is not None
+        assert known.remembered
+        path.write_text(KERNEL.replace("2.f", "3.f"))
+        assert asyncio.run(Checker(settings, store).recall(read_source(path))) is None, "nothing is examined"
 
 
 def test_counts_by_line_hold_for_a_copy_elsewhere(tmp_path: Path) -> None:

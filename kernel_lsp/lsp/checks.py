@@ -1,0 +1,151 @@
+"""The last check of each open text: of this session, or of an earlier one, from the store."""
+
+import hashlib
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.lsp.analysis import Analysis
+from kernel_lsp.lsp.check_records import CheckedFamily, CheckedFinding, CheckedKernel, CheckedText
+from kernel_lsp.lsp.client import EditorConnection
+from kernel_lsp.lsp.diagnostics import Board
+from kernel_lsp.lsp.documents import Document, Documents, uri_of
+from kernel_lsp.lsp.process import ServiceFailure
+from kernel_lsp.lsp.settings import ClientSettings
+from kernel_lsp.lsp.workspace import Permission
+from kernel_lsp.source.text import Edit, Span
+
+log = logging.getLogger("kernel-lsp")
+
+
+@dataclass(frozen=True, slots=True)
+class _LastCheck:
+    """The last check of a text: a hash of the text, its result in a few words, and what it found."""
+
+    text: str
+    said: tuple[Diagnostic, ...]
+    found: str
+    reason: str
+    families: tuple[CheckedFamily, ...]
+    findings: tuple[CheckedFinding, ...]
+
+
+_FIXABLE = ("KL010", "KL014")
+"""Rules whose findings `check.mending` has fixes for; it is heavy, and imported by jobs alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedFix:
+    """A fix of a finding that was checked: its rule and line, from 0, and its edits as spans of the checked text."""
+
+    rule: str
+    line: int
+    title: str
+    edits: tuple[Edit, ...]
+
+
+class KnownChecks:
+    """Takes the results of checks: shows their findings, and answers what was checked."""
+
+    def __init__(
+        self,
+        client: EditorConnection,
+        documents: Documents,
+        settings: ClientSettings,
+        permission: Permission,
+        board: Board,
+        analysis: Analysis,
+    ) -> None:
+        self._client, self._documents, self._settings = client, documents, settings
+        self._permission, self._board, self._analysis = permission, board, analysis
+        self._last: dict[str, _LastCheck] = {}
+        self._fixes: dict[str, tuple[str, list[JudgedFix]]] = {}
+
+    def take(self, document: Document, result: dict[str, Any]) -> None:
+        """Take the result of a check of a text, see `job_handlers.checks`."""
+        report = result["report"]
+        said = [Diagnostic(**one | {"severity": Severity(one["severity"])}) for one in report["diagnostics"]]
+        self._board.checked(document, said)
+        errors = sum(one.severity is Severity.ERROR for one in said)
+        found = f"{errors} error{'' if errors == 1 else 's'}" if errors else result["reason"]
+        families = tuple(CheckedFamily(c["name"], c["case"], c["status"], c["detail"]) for c in report["checks"])
+        findings = tuple(_finding(document, one) for one in said if one.severity is not Severity.NOTE)
+        self._last[document.uri] = _LastCheck(
+            _name(document.text), tuple(said), found, result["reason"], families, findings
+        )
+        if (emulation := report["emulation"]) is not None:
+            self._analysis.counted(document, [one for run in emulation["runs"] for one in run["counters"]])
+
+    async def opened(self, document: Document) -> None:
+        """Show what is known of an opened text, if it was checked as it stands."""
+        last = self._last.get(document.uri)
+        if last is None:
+            await self.recall(document)
+        elif last.text == _name(document.text):
+            self._board.checked(document, last.said)
+
+    async def recall(self, document: Document) -> None:
+        """Take what the store knows of a text, if it was checked as it stands and nothing newer is known."""
+        if document.uri in self._last or not document.kernels or not document.on_disk:
+            return
+        if not self._permission.covers(document):
+            return
+        try:
+            texts = {str(d.path): d.text for d in self._documents if d.on_disk} | {str(document.path): document.text}
+            result = await self._analysis.recall(document, texts)
+        except (KernelLspError, ServiceFailure) as failure:  # nothing is known, then
+            log.info("no check of %s was looked up: %s", document.path, failure)
+            return
+        now = self._documents.get(document.uri)
+        same = now is None or now.text == document.text
+        if result is not None and same and document.uri not in self._last:
+            self.take(document, result)
+            self._client.refresh()
+
+    def has_fixable_errors(self, document: Document) -> bool:
+        """Return True if the last check of a text found errors that there may be a mechanical fix for."""
+        last = self._last.get(document.uri)
+        return last is not None and any(one.rule in _FIXABLE for one in last.findings)
+
+    def mended(self, document: Document, mends: list[dict[str, Any]]) -> None:
+        """Take the fixes of a text that were checked."""
+        fixes = [
+            JudgedFix(m["rule"], m["line"] - 1, m["title"], tuple(_edit(one) for one in m["edits"])) for m in mends
+        ]
+        self._fixes[document.uri] = _name(document.text), fixes
+
+    def fixes(self, document: Document) -> list[JudgedFix]:
+        """Return the checked fixes of a text as it stands."""
+        text, found = self._fixes.get(document.uri, ("", []))
+        return found if found and text == _name(document.text) else []
+
+    def found(self, document: Document) -> str | None:
+        """Return the result of the last check of a text as it stands, such as `14 checks passed`; None without one."""
+        last = self._last.get(document.uri)
+        return last.found if last is not None and last.text == _name(document.text) else None
+
+    def of(self, document: Document) -> CheckedText:
+        """Return the last check of a text."""
+        kernels = tuple(CheckedKernel(k.name, document.range(k.name_span).start.line) for k in document.kernels)
+        last = self._last.get(document.uri)
+        if last is None:
+            return CheckedText(None, False, kernels, (), ())
+        return CheckedText(last.reason, last.text != _name(document.text), kernels, last.families, last.findings)
+
+
+def _edit(given: dict[str, Any]) -> Edit:
+    return Edit(Span(given["span"]["start"], given["span"]["end"]), given["text"])
+
+
+def _name(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _finding(document: Document, found: Diagnostic) -> CheckedFinding:
+    own = found.path == str(document.path)
+    at = document.lines.offset(found.line, 1)
+    kernel = next((k.name for k in document.kernels if own and k.span.start <= at <= k.span.end), None)
+    path = document.path if own else document.path.parent / found.path
+    return CheckedFinding(kernel, found.code or "", found.severity, found.message, uri_of(path), found.line - 1)
