@@ -33,6 +33,7 @@ class TritonMetadata(Protocol):
     shared: int
     launch_cooperative_grid: bool
     global_scratch_size: int
+    global_scratch_align: int
 
 
 class TensorDescriptor(Protocol):

@@ -33,6 +33,7 @@ from kernel_lsp.compiler.ptxas import PtxasUsage, parse_ptxas_usage, with_spills
 from kernel_lsp.compiler.shortfall import shortfall
 from kernel_lsp.compiler.triton_ahead import compile_ahead
 from kernel_lsp.compiler.triton_driver import received_by
+from kernel_lsp.compiler.triton_since import ArchitectureError
 from kernel_lsp.device.architectures import arch_number
 from kernel_lsp.device.device import Device
 from kernel_lsp.errors import WorkloadError
@@ -191,7 +192,7 @@ class Recorder:
         if not compiled.name:
             # Triton also makes a constant of an argument that happens to be 1; it would only lengthen the name.
             declared = [parameter.name for parameter in source.fn.params if parameter.is_constexpr]
-            settings = [f"{name}={constants[name]}" for name in declared if name in constants]
+            settings = [f"{name}={_short(constants[name])}" for name in declared if name in constants]
             name = f"{source.fn.__name__}[{', '.join([*settings, f'num_warps={metadata.num_warps}'])}]"
             self._names[name] += 1
             compiled.name = name if self._names[name] == 1 else f"{name}#{self._names[name]}"
@@ -245,6 +246,11 @@ def _constants(source: Any) -> dict[str, Constant]:
         for path, value in constants.items()
         if len(path) == 1
     }
+
+
+def _short(constant: Constant) -> str:
+    """Return a constant's text; of an object, such as one of Gluon's layouts, only its class."""
+    return str(constant).partition("(")[0]
 
 
 def _with_spills(facts: tuple[KernelFacts, ...], compiled: _Compiled) -> tuple[KernelFacts, ...]:
@@ -311,7 +317,7 @@ def diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:
     frames = traceback.extract_tb(chain[0].__traceback__) if chain else []
     here = [frame.lineno for frame in frames if frame.filename == path and frame.lineno]
     cause = error.__cause__
-    if isinstance(cause, (OutOfResources, PTXASError)) or compilation:
+    if isinstance(cause, (OutOfResources, PTXASError, ArchitectureError)) or compilation:
         said = str(cause).strip() or error.message
         return at(here[-1] if here else 1, said.splitlines()[0] if compilation else said)
     if here and error.path != source.path:

@@ -13,11 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
-import torch
-import triton.language as tl
 from triton.compiler.errors import CompilationError, UnsupportedLanguageConstruct
 from triton.runtime.jit import JITFunction, KernelParam
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernel_lsp.compiler.assumed import NO_TIME, Assumed
 from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
@@ -28,6 +25,7 @@ from kernel_lsp.compiler.pretend import pretend_gpu
 from kernel_lsp.compiler.ptxas import PtxasUsage
 from kernel_lsp.compiler.triton import Recorder, TritonBuild, diagnose, log_of, merged
 from kernel_lsp.compiler.triton_ahead import Usage
+from kernel_lsp.compiler.triton_arguments import gluon_argument, triton_argument
 from kernel_lsp.compiler.triton_driver import received_by
 from kernel_lsp.compiler.triton_types import (
     ATTEMPTS,
@@ -53,22 +51,9 @@ from kernel_lsp.source.triton_uses import Uses, uses_in
 from kernel_lsp.workload.execute import blame
 
 _SECONDS = 75.0  # of a build's deadline; kernels not compiled by then are reported as out of time
+_WARPS = 4  # of a block, if nothing says how many
 _ATTEMPT_SECONDS = 10  # of processor time; longer compilations are of sizes that nobody uses
 _OF_TYPES = re.compile(r"conditionals can only accept|Boolean value of Tensor|implemented on type")  # of some only
-_ELEMENTS = {
-    "fp16": torch.float16,
-    "bf16": torch.bfloat16,
-    "fp32": torch.float32,
-    "fp64": torch.float64,
-    "i1": torch.bool,
-    "i8": torch.int8,
-    "u8": torch.uint8,
-    "i16": torch.int16,
-    "i32": torch.int32,
-    "i64": torch.int64,
-    "fp8e4nv": torch.float8_e4m3fn,
-    "fp8e5": torch.float8_e5m2,
-}
 
 
 @dataclass(frozen=True)
@@ -345,38 +330,20 @@ def _default_of(parameter: KernelParam) -> Any:
 def _launch(one: _Loaded, launch: LaunchArguments, attempt: Attempt, setting: _Setting) -> None:
     """Launch a kernel into the recorder."""
     assert one.function is not None
-    arguments = {p.name: _argument(p) for p in _parameters(one, launch, attempt, setting)}
+    options = {name: value for name, value in launch.options.items() if name not in setting.values}
+    warps = int(setting.values.get("num_warps", options.get("num_warps", _WARPS)))
+    made = gluon_argument if one.function.is_gluon() else triton_argument
+    arguments = {p.name: made(p, warps) for p in _parameters(one, launch, attempt, setting)}
     arguments |= setting.values
     for name, compute in one.heuristics.items():
         try:
             arguments[name] = compute(dict(arguments))
         except Exception:  # it needs values that are not known
-            arguments[name] = _argument(
-                *parameters_of([Declared(name, True)], one.blocks, one.uses, launch.given, attempt)
-            )
-    options = {name: value for name, value in launch.options.items() if name not in setting.values}
+            (constant,) = parameters_of([Declared(name, True)], one.blocks, one.uses, launch.given, attempt)
+            arguments[name] = made(constant, warps)
     if setting.hook is not None:
         setting.hook(arguments)
     one.function[(1, 1, 1)](**arguments, **{name: v for name, v in options.items() if name not in arguments})
-
-
-def _argument(parameter: CompiledParameter) -> Any:
-    """Return a made-up value for a parameter."""
-    value = parameter.value
-    if parameter.type == "desc":
-        sides = [64] * int(value or 2)
-        return TensorDescriptor(torch.empty(sides, dtype=torch.float16), sides, _strides(sides), sides)
-    if parameter.type == "tuple":
-        return (1024,) * int(value or 1)
-    if parameter.type.startswith("*"):
-        return torch.empty(64, dtype=_ELEMENTS.get(parameter.type[1:], torch.float32))
-    if parameter.type == "constexpr" and isinstance(value, str) and value.startswith("tl."):
-        return getattr(tl, value.removeprefix("tl."), value)
-    return value
-
-
-def _strides(sides: list[int]) -> list[int]:
-    return [64 ** (len(sides) - 1 - at) for at in range(len(sides))]
 
 
 def _is_certain(error: WorkloadError, one: _Loaded) -> bool:

@@ -18,6 +18,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import driver as active_driver
 
 from kernel_lsp.compiler.cubin import read_cubin
+from kernel_lsp.compiler.triton_since import refusing
 from kernel_lsp.device.architectures import BLOCK_THREADS, REGISTERS, WARP, arch_number
 from kernel_lsp.device.device import Device
 
@@ -43,10 +44,16 @@ class Receiver(Protocol):
 
 
 @contextlib.contextmanager
-def received_by(receiver: Receiver, device: Device, *, shared_bytes: int | None = None) -> Generator[None]:
+def received_by(
+    receiver: Receiver, device: Device, *, shared_bytes: int | None = None, prefer_later: bool = False
+) -> Generator[None]:
     """Make Triton, within the context, compile for `device` and launch into `receiver`.
 
-    A block may have `shared_bytes` of shared memory; if None, as many as on the device.
+    Args:
+        receiver: gets kernels and launches.
+        device: the GPU.
+        shared_bytes: of shared memory that a block may have; if None, as many as on the device.
+        prefer_later: True to refuse kernels that a later architecture runs as other code: see `triton_since`.
     """
 
     def loaded(module: object, function: Any, name: str, metadata_group: dict[str, str], hash: str) -> None:  # noqa: A002
@@ -63,6 +70,7 @@ def received_by(receiver: Receiver, device: Device, *, shared_bytes: int | None 
     knobs.runtime.kernel_load_end_hook.add(loaded)
     try:
         with (
+            refusing(prefer=prefer_later),
             mock.patch.object(Autotuner, "do_bench", property(lambda _: bench)),
             # Made-up timings must not reach the file in which the autotuner caches real ones.
             mock.patch.object(Autotuner, "check_disk_cache", lambda _, key, configs, bench: bench() and False),

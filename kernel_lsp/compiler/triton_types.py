@@ -26,7 +26,7 @@ _SWITCH = re.compile(
 _BLOCK = re.compile(r"(?i)block|tile|^b[a-z]{1,2}$|chunk|^vec|^xblock|^yblock|^rblock")
 _STRIDE_ONE = re.compile(r"(?i)^stride_?\w*(?:d|k|col|n)$")
 _STAGES, _WARPS, _GROUP, _SPLIT = (
-    re.compile(p) for p in (r"(?i)stages", r"(?i)warps", r"(?i)^group", r"(?i)^split|^num_(?:pid|sm)")
+    re.compile(p) for p in (r"(?i)stages|num_buffers", r"(?i)warps", r"(?i)^group", r"(?i)^split|^num_(?:pid|sm)")
 )
 _TYPES = re.compile(r"\*?k?(?:fp(?:16|32|64)|bf16|fp8e\w+|[iu](?:1|8|16|32|64))")
 
@@ -45,8 +45,10 @@ class CompiledParameter:
 
     Attributes:
         name: as it is written.
-        type: `*fp32`, `i32`, `constexpr`, `desc` for a tensor descriptor of float16, or `tuple` for one of integers.
-        value: of a constant or number; `tl.float32` for a type; the dimensions of a descriptor, the length of a tuple.
+        type: `*fp32`, `i32`, `constexpr`, `desc` for a tensor descriptor of float16, `tuple` for one of integers, `layout`
+            or `shared layout`.
+        value: of a constant or number; `tl.float32` for a type; the dimensions of a descriptor or layout, the length of a
+            tuple.
         known: the source of the type.
     """
 
@@ -57,9 +59,11 @@ class CompiledParameter:
 
     @property
     def text(self) -> str:
-        """Return `x: *fp32` or `BLOCK=128`."""
+        """Return `x: *fp32`, `BLOCK=128` or `at: layout, 2-dimensional`."""
         if self.type == "tuple":
             return f"{self.name}: {self.value} integers"
+        if self.type.endswith("layout"):
+            return f"{self.name}: {self.type}, {self.value}-dimensional"
         return f"{self.name}={self.value}" if self.type == "constexpr" else f"{self.name}: {self.type}"
 
 
@@ -134,6 +138,9 @@ def _constant(one: Declared, uses: Uses, told: Given | None, attempt: Attempt, b
         return CompiledParameter(one.name, "constexpr", told.value, From.LAUNCH)
     if one.has_default:
         return CompiledParameter(one.name, "constexpr", one.default, From.FILE)
+    for kind, layouts in (("layout", uses.layouts), ("shared layout", uses.shared_layouts)):
+        if one.name in layouts:
+            return CompiledParameter(one.name, kind, layouts[one.name], From.GUESS)
     return CompiledParameter(one.name, "constexpr", _usual(one.name, uses, told, attempt, blocks), From.GUESS)
 
 

@@ -27,6 +27,7 @@ from kernel_lsp.emulate.decode import Binder, Decoded, DecodedProgram, bind_arit
 from kernel_lsp.emulate.errors import EmulatorFault, LaunchError, Unfinished, internal
 from kernel_lsp.emulate.findings import Finding, FindingCollector
 from kernel_lsp.emulate.lockstep import Blocks
+from kernel_lsp.emulate.mapchanges import bind_map_changes
 from kernel_lsp.emulate.mbarrier import bind_mbarriers
 from kernel_lsp.emulate.memory import Buffer, GlobalMemory, Unwritten
 from kernel_lsp.emulate.program import Function, Program
@@ -51,6 +52,7 @@ BINDERS: tuple[Binder, ...] = (
     bind_mbarriers,
     bind_bulk,
     bind_tiles,
+    bind_map_changes,
     bind_copies,
     bind_warp,
     bind_matrix,

@@ -81,6 +81,7 @@ class _Named:
         chosen = addresses if lanes.mask is not None else addresses.reshape(lanes.shape)
         shadow = resident.shared_shadow
         if writes:
+            shadow.barrier_sites.add(self._site.index)
             conflict, access = shadow.write(chosen, _BYTES, lanes, self._site.index, False), "write"
         else:
             conflict, access = shadow.read(chosen, _BYTES, lanes, self._site.index, False)[0], "read"

@@ -76,6 +76,8 @@ class SharedShadow:
         self._writer_site = np.zeros((1, cells), np.int32)
         self._readers = np.zeros((2, 1, cells), np.int64)  # the last one in lane order, and the first
         self._reader_site = np.zeros((1, cells), np.int32)
+        # Instructions that initialise an mbarrier: what they write needs no proxy fence, as copies signal it at once.
+        self.barrier_sites: set[int] = set()
 
     def _expand(self) -> None:
         self.clocks.expand()
@@ -210,6 +212,8 @@ class SharedShadow:
         if conflict is not None or before == "read":
             return conflict
         unfenced = earlier & (clock > known[1]) & (threads < self.clocks.warps * WARP)
+        if self.barrier_sites:
+            unfenced &= ~np.isin(self._writer_site[rows, cells], list(self.barrier_sites))
         conflict = self._conflict(unfenced, stamps, rows, cells, before)
         return conflict and replace(conflict, unfenced=True)
 

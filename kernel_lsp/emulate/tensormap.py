@@ -13,9 +13,22 @@ from dataclasses import dataclass
 from kernel_lsp.emulate.errors import NeedsGpu
 
 BYTES = 128
-_MAGIC = b"KLtm"
+MAGIC = b"KLtm"
+"""The first bytes of a map in our encoding."""
 _HEAD = struct.Struct("<4s4B")  # magic, type, rank, swizzle, fill
 _ARRAYS = struct.Struct("<Q5Q4Q5H5B")
+FIELDS = {
+    "elemtype": (4, 1),
+    "rank": (5, 1),
+    "swizzle_mode": (6, 1),
+    "fill_mode": (7, 1),
+    "global_address": (8, 8),
+    "global_dim": (16, 8),
+    "global_stride": (56, 8),
+    "box_dim": (88, 2),
+    "element_stride": (98, 1),
+}
+"""Field of `tensormap.replace` -> its offset in our encoding, that of the first dimension, and its bytes."""
 _MOST_BOX = 256
 _MOST_STRIDE = 8
 _ALIGN = 16
@@ -23,6 +36,8 @@ _ALIGN = 16
 ELEMENT_BYTES = {0: 1, 1: 2, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 8, 9: 2, 10: 4, 11: 4, 12: 4}
 """Bytes of each `CUtensorMapDataType` before the packed ones."""
 _PLAIN = frozenset(range(10))  # the later types round what they copy
+DRIVER_TYPES = {8: 10, 9: 8, 10: 9}
+"""`.elemtype` of `tensormap.replace` -> `CUtensorMapDataType`, where the two number a type differently."""
 SWIZZLE_BYTES = (0, 32, 64, 128)
 """Bytes of a row of the pattern of each `CUtensorMapSwizzle`; 0 without one."""
 
@@ -84,7 +99,7 @@ class TensorMap:
     def encode(self) -> bytes:
         """Return the map as 128 bytes."""
         rank = len(self.shape)
-        head = _HEAD.pack(_MAGIC, self.kind, rank, self.swizzle, self.fills_with_nan)
+        head = _HEAD.pack(MAGIC, self.kind, rank, self.swizzle, self.fills_with_nan)
         padded = [
             *(*self.shape, *(1,) * (5 - rank)),
             *(*self.strides, *(0,) * (5 - rank))[:4],
@@ -101,7 +116,7 @@ def decode(data: bytes) -> TensorMap:
         NeedsGpu: it has not, or the map is of a kind that is not emulated.
     """
     magic, kind, rank, swizzle, fill = _HEAD.unpack_from(data)
-    if magic != _MAGIC:
+    if magic != MAGIC:
         raise NeedsGpu("a tensor map that was not made by cuTensorMapEncodeTiled, or was changed by the kernel,")
     if kind not in _PLAIN:
         raise NeedsGpu("a tensor map that rounds what it copies")

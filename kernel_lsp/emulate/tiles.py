@@ -19,6 +19,7 @@ from kernel_lsp.emulate.bulk_memory import CHUNK, Copiers, read_global, read_sha
 from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.decode import Decoder, Step
 from kernel_lsp.emulate.errors import NeedsGpu
+from kernel_lsp.emulate.findings import FindingKind
 from kernel_lsp.emulate.lanes import Lanes
 from kernel_lsp.emulate.memory import WINDOW_BYTES, raw_type
 from kernel_lsp.emulate.program import Address, Immediate, Operand, PtxInstruction, Register, Symbol, Vector
@@ -89,6 +90,16 @@ def _map_at(resident: Resident, address: int, dimensions: int) -> TensorMap:
     return found
 
 
+def _is_faulty(resident: Resident, tensor: TensorMap, copiers: Copiers) -> bool:
+    """Report a map that a kernel made and the driver would have refused; return True if it is one."""
+    fault = tensor.fault()
+    if fault is not None:
+        message = f"{{who}} copies by a tensor map that the kernel has made wrongly: {fault}"
+        row, column = int(copiers.owners[0]), int(copiers.columns[0])
+        resident.reports.say(FindingKind.MISALIGNED, copiers.site, message, row, column, count=len(copiers.owners))
+    return fault is not None
+
+
 def _elements(tensor: TensorMap, corners: Array) -> tuple[Array, Array, Array]:
     """Return, for boxes at `corners` (boxes, dimensions): addresses of their elements in global memory, which of them
     lie in the tensor, and their offsets in a box, (elements,).
@@ -121,6 +132,8 @@ def _bind_in(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step:
                 tensor = _map_at(resident, int(address), corners.shape[1])
                 same = np.flatnonzero(maps[threads] == address)
                 part, at, signals = copiers.part(same), offsets[same], barriers[same]
+                if _is_faulty(resident, tensor, part):
+                    continue
                 sources, inside, steps = _elements(tensor, corners[threads[same]])
                 amount = len(steps) * tensor.element_bytes
                 good = _sound(resident, at, amount, part, "write")
@@ -150,6 +163,8 @@ def _bind_out(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step
         for address, column in {(int(a), int(c)) for a, c in zip(maps, copiers.columns, strict=True)}:
             tensor = _map_at(resident, address, corners.shape[1])
             at = np.flatnonzero((maps == address) & (copiers.columns == column))
+            if _is_faulty(resident, tensor, copiers.part(at)):
+                continue
             targets, inside, steps = _elements(tensor, corners[at])
             good = _sound(resident, offsets[at], len(steps) * tensor.element_bytes, copiers.part(at), "read")
             if not len(good):

@@ -22,7 +22,9 @@ _QUERY = """
 (assignment left: (identifier) right: (call)) @assigned
 """
 _GLUON = "triton.experimental.gluon"
-_JIT = frozenset(("triton.jit", "triton.runtime.jit", "triton.runtime.jit.jit"))
+_JIT = frozenset(
+    ("triton.jit", "triton.runtime.jit", "triton.runtime.jit.jit", f"{_GLUON}.jit", f"{_GLUON}._runtime.jit")
+)
 _AUTOTUNE = frozenset(("triton.autotune", "triton.runtime.autotune", "triton.runtime.autotuner.autotune"))
 _DOTTED = re.compile(r"[\w.]+")
 _RETURNS = re.compile(r"^[ \t]*return[ \t]+(?!None\b)[^\s#]", re.MULTILINE)
@@ -41,7 +43,7 @@ class _Function:
 
 
 def find_triton_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
-    """Return the `@triton.jit` functions of `text` that are kernels, in order.
+    """Return the `@triton.jit` and `@gluon.jit` functions of `text` that are kernels, in order.
 
     Imports are followed under whatever name. A jit function that another one calls or passes on, or that returns a
     value, and that the file never launches as `f[grid](...)`, is a device function, not a kernel.
@@ -74,8 +76,6 @@ def kernels_elsewhere(text: str) -> str | None:
         return None
     found = _captures(text.encode())
     names = imported_names(found.get("import", []))
-    if any(dotted.startswith(_GLUON) for dotted in names.values()):
-        return "Its kernels are written in Gluon, which is not supported."
     launched = dict.fromkeys(_launched(found.get("launch", [])))
     modules = dict.fromkeys(names[name].rpartition(".")[0] for name in launched if "." in names.get(name, ""))
     kernels = [name for name in launched if "." in names.get(name, "")]

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 
+from kernel_lsp.source.gluon_uses import note_hardware
+
 _MOVES = frozenset(
     [
         "load",
@@ -44,6 +46,7 @@ _MASK = re.compile(r"(?i)mask$|_mask_ptr$")
 _INDEX = re.compile(r"(?i)label|target|(^|_)idx|index|indices|(^|_)ids?($|_ptr)|position|seed|sorted_token|expert")
 _OFFSETS = re.compile(r"(?i)seqlen|cu_|offset|(^|_)lens|lengths|block_table|split_sizes")
 _WHOLE = (ast.Mod, ast.FloorDiv, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
+_OF_DESCRIPTORS = frozenset(("block_type", "block_shape", "nbytes_per_cta"))
 _FLAGS = frozenset(("warp_specialize", "flatten", "disallow_acc_multi_buffer", "allow_tf32", "can_reorder"))
 _EQUAL = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 _DEEPEST = 6
@@ -69,6 +72,8 @@ class Uses:
         types: those that stand for a type.
         descriptors: tensor descriptors, each with its number of dimensions.
         tuples: tuples of numbers, as strides are passed, each with the least length it can have.
+        layouts: Gluon's layouts of registers, each with its number of dimensions.
+        shared_layouts: Gluon's layouts of shared memory, likewise.
         loaded: pointers that are read, by atomics too.
         stored: pointers that are written.
         bounds: pointer -> the numbers that a mask keeps its offsets below, each with True if the offsets count over all
@@ -85,6 +90,8 @@ class Uses:
     types: set[str] = field(default_factory=set[str])
     descriptors: dict[str, int] = field(default_factory=dict[str, int])
     tuples: dict[str, int] = field(default_factory=dict[str, int])
+    layouts: dict[str, int] = field(default_factory=dict[str, int])
+    shared_layouts: dict[str, int] = field(default_factory=dict[str, int])
     loaded: set[str] = field(default_factory=set[str])
     stored: set[str] = field(default_factory=set[str])
     bounds: dict[str, dict[str, bool]] = field(default_factory=dict[str, dict[str, bool]])
@@ -133,6 +140,9 @@ class _Reader:
                     self._found.whole |= self._names(node)
                 case ast.BinOp() | ast.Compare():
                     self._meeting(node)
+                case ast.Attribute(value=ast.Name(id=name), attr=attr) if attr in _OF_DESCRIPTORS:
+                    if name in self._parameters:
+                        self._found.descriptors.setdefault(name, 2)
                 case ast.If(test=test) | ast.IfExp(test=test) | ast.Assert(test=test):
                     self._tested(test)
                 case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int(at))) if self._is_given(name):
@@ -185,6 +195,7 @@ class _Reader:
             if isinstance(given, ast.Name) and given.id in self._parameters:
                 self._found.types.add(given.id)
         self._found.switches |= {n for k in node.keywords if k.arg in _FLAGS for n in self._direct(k.value)}
+        note_hardware(node, last, self._direct, self._found)
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
         owner_name = dotted(owner) if owner is not None else ""
         if (
@@ -234,8 +245,13 @@ class _Reader:
             for one in direct:
                 if parameter in theirs.compared:
                     self._found.compared[one] = theirs.compared[parameter]
-                if parameter in theirs.descriptors:
-                    self._found.descriptors[one] = theirs.descriptors[parameter]
+                for mine, its in (
+                    (self._found.descriptors, theirs.descriptors),
+                    (self._found.layouts, theirs.layouts),
+                    (self._found.shared_layouts, theirs.shared_layouts),
+                ):
+                    if parameter in its:
+                        mine[one] = its[parameter]
 
     def _is_move(self, node: ast.Call) -> bool:
         name = dotted(node.func)

@@ -87,7 +87,8 @@ class Emulator:
             return contextlib.nullcontext()
         from kernel_lsp.compiler.triton_driver import received_by
 
-        return received_by(self, self._devices[0], shared_bytes=_MOST_SHARED_BYTES)
+        later = len(self._devices) > 1
+        return received_by(self, self._devices[0], shared_bytes=_MOST_SHARED_BYTES, prefer_later=later)
 
     def begin(self, names: Sequence[str], inputs: Sequence[object], sample: BlockSample | None = None) -> None:
         """Start a run on these inputs of the workload, by name; with `sample`, of a sample of each launch's blocks."""

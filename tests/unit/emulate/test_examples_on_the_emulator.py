@@ -34,8 +34,8 @@ def programs():
     return checked(PLANTED)
 
 
-def test_there_are_twenty_nine_examples():
-    assert len(ALL) == 29
+def test_there_are_thirty_one_examples():
+    assert len(ALL) == 31
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: f"{path.parent.name}/{path.name}")

@@ -123,7 +123,8 @@ def test_kernels_that_come_from_elsewhere() -> None:
     launches = "import triton\nfrom ops.add import kernel as k\ndef run(x):\n    k[(1,)](x)\n    x[1](2)\n"
     assert kernels_elsewhere(launches) == "It launches k, from ops.add."
     gluon = "from triton.experimental import gluon\n@gluon.jit\ndef k(x):\n    pass\n"
-    assert kernels_elsewhere(gluon) == "Its kernels are written in Gluon, which is not supported."
+    assert [kernel.name for kernel in find_triton_kernels(gluon, Path("k.py"))] == ["k"]
+    assert kernels_elsewhere(gluon) is None
     assert kernels_elsewhere("import triton\ntable = {}\ntable[1](2)\n") is None
 
 
