@@ -45,10 +45,10 @@ class CompiledParameter:
 
     Attributes:
         name: as it is written.
-        type: `*fp32`, `i32`, `constexpr`, `desc` for a tensor descriptor of float16, `tuple` for one of integers, `layout`
-            or `shared layout`.
-        value: of a constant or number; `tl.float32` for a type; the dimensions of a descriptor or layout, the length of a
-            tuple.
+        type: `*fp32`, `i32`, `constexpr`, `desc` for a tensor descriptor of float16, `tuple` for one of integers,
+            `layout` or `shared layout`.
+        value: of a constant or number; `tl.float32` for a type; the dimensions of a descriptor or layout, the length
+            of a tuple.
         known: the source of the type.
     """
 

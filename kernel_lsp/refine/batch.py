@@ -310,6 +310,7 @@ async def _judge_one(
         on_progress=lambda _: None,
         on_tried=record,
         on_exchange=lambda said: journal.exchanged(f"{batch.name}-{one.id}", said),
+        on_confirmed=None,
         seed=0,
     )
     drawn = drawn_by(find_profile(batch.profile), batch.model, _seed(one.id, number))
