@@ -18,7 +18,8 @@ from kernel_lsp.rules import memory
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.grammar import parse_cuda
-from kernel_lsp.source.kernel import Kernel, Language
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.language import source_part
 from kernel_lsp.source.text import Edit, Lines, Span, apply_edits
 from kernel_lsp.source.trees import span_of, text_of, walk
 
@@ -57,7 +58,7 @@ def find_mends(source: SourceFile, finding: Diagnostic) -> Iterator[Mend]:
     lines = Lines(source.text.encode())
     at = lines.offset(finding.line, finding.column)
     for kernel in find_kernels(source.text, source.path):
-        if maker is None or kernel.language is not Language.CUDA or not kernel.body.start <= at < kernel.body.end:
+        if maker is None or source_part(kernel.language).python or not kernel.body.start <= at < kernel.body.end:
             continue
         root = parse_cuda(source.text.encode()).root_node
         statement = _statement(root, lines.offset(finding.line, 1), lines.offset(finding.line, 1 << 30), kernel.body)

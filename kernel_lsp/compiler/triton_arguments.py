@@ -38,7 +38,7 @@ def gluon_argument(parameter: CompiledParameter, warps: int) -> Any:
         return gl.SwizzledSharedLayout(1, 1, 1, order)
     if parameter.type == "desc":
         sides = [64] * rank
-        layout = gl.NVMMASharedLayout.get_default_for(sides, gl.float16)
+        layout: Any = gl.NVMMASharedLayout.get_default_for(sides, gl.float16)
         tensor = torch.empty(sides, dtype=torch.float16)
         return hopper.TensorDescriptor(tensor, sides, _strides(sides), sides, layout)
     return triton_argument(parameter, warps)

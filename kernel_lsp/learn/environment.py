@@ -62,8 +62,15 @@ class KernelEnvironment:
         self.briefing = brief(session, ())
         self.journal = Journal(store, session)
         self._store, self._memory = store, memory
-        nothing = {"on_progress": lambda _: None, "on_tried": lambda _: None, "on_exchange": lambda _: None}
-        self._bench = Workbench(session, float("inf"), seed=0, **nothing)
+        self._bench = Workbench(
+            session,
+            float("inf"),
+            on_progress=lambda _: None,
+            on_tried=lambda _: None,
+            on_exchange=lambda _: None,
+            on_confirmed=None,
+            seed=0,
+        )
 
     async def receive(self, answer: ModelAnswer) -> JudgedAnswer:
         """Return the judgement of an answer: in full, and once for each text however often and when it is given.
