@@ -18,7 +18,8 @@ _FACTOR = re.compile(
 )
 _ZERO = re.compile(r"-?0(?:\.0*)?")
 _LOWEST = re.compile(r"""float\(["']-inf["']\)|-\s*float\(["']inf["']\)|-\d[\d.]*e\+?\d+|-\s*math\.inf""")
-_JIT = re.compile(r"@(?:triton\.)?jit\b")
+_JIT = re.compile(r"@(?:triton\.|gluon\.)?jit\b")
+_MODULES = ("tl", "triton.language", "gl")
 _STRIDE = re.compile(r"stride_?(?P<rest>\w*)|(?P<before>\w+)_stride")
 
 
@@ -41,13 +42,18 @@ class _Function:
     def nodes(self) -> list[Node]:
         return list(walk(field(self.node, "body")))
 
+    @cached_property
+    def language(self) -> str:
+        """Return the name of the language's module: `gl` in a Gluon function, else `tl`."""
+        return "gl" if any(text_of(node).startswith("gl.") for node in self.of("attribute")) else "tl"
+
     def of(self, *types: str) -> Iterator[Node]:
         """Yield all nodes of these types in the body."""
         return (node for node in self.nodes if node.type in types)
 
     def calls(self, *names: str) -> Iterator[Node]:
-        """Yield the calls of `tl.NAME` for these names."""
-        wanted = {f"{module}.{name}" for name in names for module in ("tl", "triton.language")}
+        """Yield the calls of `tl.NAME` for these names, or of Gluon's `gl.NAME`."""
+        wanted = {f"{module}.{name}" for name in names for module in _MODULES}
         return (node for node in self.of("call") if text_of(field(node, "function")) in wanted)
 
     @cached_property
@@ -56,7 +62,7 @@ class _Function:
         found: set[str] = set()
         for node in self.of("assignment"):
             value = text_of(node.child_by_field_name("right") or node)
-            made = re.match(r"tl\.(?:zeros|full|zeros_like)\b", value) and "float32" in value
+            made = re.match(rf"{self.language}\.(?:zeros|full|zeros_like)\b", value) and "float32" in value
             if made or re.fullmatch(r"-?\d+\.\d*(?:e[+-]?\d+)?", value):
                 found.add(text_of(field(node, "left")))
         return found
@@ -147,15 +153,16 @@ def _accumulators(function: _Function) -> Iterator[Change]:
         if value is None or name not in function.floats:
             continue
         sums = node.type == "augmented_assignment" or re.search(rf"\b{name}\b", text_of(value))
-        if sums and not text_of(value).startswith("tl.maximum"):
+        if sums and not text_of(value).startswith(f"{function.language}.maximum"):
             operator = text_of(field(node, "operator"))[:-1] if node.type == "augmented_assignment" else ""
             whole = f"{name} {operator} ({text_of(value)})" if operator else text_of(value)
-            text = f"{name} = ({whole}).to(tl.bfloat16).to(tl.float32)"
+            bfloat16, float32 = f"{function.language}.bfloat16", f"{function.language}.float32"
+            text = f"{name} = ({whole}).to({bfloat16}).to({float32})"
             yield Change(Bug.NARROW_ACCUMULATOR, node, text, f"`{text_of(node)}` in bfloat16")
     for call in function.calls("sum"):
         inside = _given(call)[0]
         if not any(text_of(field(n, "left")) in function.floats for n in _above(call, "augmented_assignment")):
-            text = f"({text_of(inside)}).to(tl.bfloat16)"
+            text = f"({text_of(inside)}).to({function.language}.bfloat16)"
             yield Change(Bug.NARROW_ACCUMULATOR, inside, text, f"`{text_of(call)}` of bfloat16")
 
 
@@ -213,11 +220,11 @@ def _starts(function: _Function) -> Iterator[Change]:
         if value.type == "call":
             given = field(value, "arguments").named_children
             made = text_of(field(value, "function"))
-            if made == "tl.zeros":
+            if made == f"{function.language}.zeros":
                 rest = ", ".join(text_of(n) for n in given[1:])
-                text = f"tl.full({text_of(given[0])}, 1.0, {rest})"
+                text = f"{function.language}.full({text_of(given[0])}, 1.0, {rest})"
                 yield Change(Bug.WRONG_START, value, text, f"`{name}` begins with 1")
-            elif made == "tl.full" and (wrong := _other_start(text_of(given[1]))):
+            elif made == f"{function.language}.full" and (wrong := _other_start(text_of(given[1]))):
                 yield Change(Bug.WRONG_START, given[1], wrong, f"`{name}` begins with {wrong}")
         elif wrong := _other_start(text_of(value)):
             yield Change(Bug.WRONG_START, value, wrong)
@@ -285,7 +292,8 @@ def _atomics(function: _Function) -> Iterator[Change]:
         masked = f", {text_of(mask)}" if mask is not None else ""
         if len(plain) >= 2:
             where, value = text_of(plain[0]), text_of(plain[1])
-            yield Change(Bug.LOST_ATOMIC, call, f"tl.store({where}, tl.load({where}{masked}) + {value}{masked})")
+            load, store = f"{function.language}.load", f"{function.language}.store"
+            yield Change(Bug.LOST_ATOMIC, call, f"{store}({where}, {load}({where}{masked}) + {value}{masked})")
 
 
 _PLANTERS: tuple[Callable[[_Function], Iterator[Change]], ...] = (
