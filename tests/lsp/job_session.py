@@ -94,14 +94,14 @@ class Editor:
     async def request(self, name: str, params: Any) -> Any:
         return plain(await self.client.protocol.send_request_async(f"kernelLsp/{name}", params))
 
-    async def until(self, what, seconds: float = 60.0) -> Any:
+    async def until(self, what, seconds: float = 120.0) -> Any:
         deadline = time.monotonic() + seconds
         while not (found := what()):
             assert time.monotonic() < deadline, f"not within {seconds} s; said: {self.said}, jobs: {self.jobs[-1:]}"
             await asyncio.sleep(0.02)
         return found
 
-    async def ended(self, job: str, seconds: float = 60.0) -> dict[str, Any]:
+    async def ended(self, job: str, seconds: float = 200.0) -> dict[str, Any]:
         over = ("done", "failed", "cancelled")
         return await self.until(
             lambda: next((j for j in self.jobs if j["id"] == job and j["state"] in over), None), seconds

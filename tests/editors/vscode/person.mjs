@@ -58,8 +58,11 @@ await sit({ vsix }, folder, "broken.cu", async (me, server) => {
   await me.until("the undone variant", async () => (await me.text()).includes("num_warps=4"));
 
   await me.page.locator(".view-line", { hasText: "def softmax_kernel" }).click();
-  await me.page.keyboard.press("Control+.");
-  await me.page.locator(".action-widget .monaco-list-row", { hasText: "Apply num_warps 4 -> 8" }).waitFor();
+  const apply = me.page.locator(".action-widget .monaco-list-row", { hasText: "Apply num_warps 4 -> 8" });
+  await me.until("the actions", async () => {
+    await me.page.keyboard.press("Control+."); // again, where a lens that came just then has closed the list
+    return await apply.waitFor({ timeout: 10_000 }).then(() => true, () => false);
+  });
   await me.shot("08-actions");
   await me.page.keyboard.press("Escape");
 

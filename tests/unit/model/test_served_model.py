@@ -34,7 +34,7 @@ from kernel_lsp.model.gate import Quiet
 from kernel_lsp.model.servers import read_server, running
 from tests.served_model.fixture import VLLM_PYTHON, Learned, learned_model, needs_vllm
 
-pytestmark = [*needs_vllm, pytest.mark.asyncio(loop_scope="function")]
+pytestmark = [*needs_vllm, pytest.mark.asyncio(loop_scope="function"), pytest.mark.timeout(900)]
 
 KERNEL = """```python
 @triton.jit
