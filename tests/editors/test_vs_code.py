@@ -94,11 +94,11 @@ def test_the_problem_matcher_reads_what_a_check_prints(tmp_path):
     kernel = tmp_path / "scale.cu"
     kernel.write_text("__global__ void scale(float* x) { x[threadIdx.x] *= two; }\n")
     environment = {"COLUMNS": "500", "NO_COLOR": "1", **private_home(tmp_path / ".home")}
-    done = run([sys.executable, "-c", SERVE, "check", str(kernel)], environment, cwd=tmp_path)
+    done = run([sys.executable, "-c", SERVE, "check", kernel.name], environment, cwd=tmp_path)
     pattern = matcher["pattern"]
     [found] = filter(None, (re.match(pattern["regexp"], line) for line in done.stdout.splitlines()))
     told = [found[pattern[part]] for part in ("file", "line", "column", "severity", "message", "code")]
-    assert told == ["scale.cu", "1", "53", "error", 'identifier "two" is undefined (#20)', "KL001"]
+    assert told == ["scale.cu", "1", "53", "error", 'identifier "two" is undefined', "KL001"]
 
 
 def test_the_package_is_small(vsix):
