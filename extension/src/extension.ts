@@ -9,6 +9,8 @@ import type { Row } from "./rows";
 import { Server } from "./server";
 import { showMenu, StatusItem } from "./status";
 import { runInTerminal } from "./terminal";
+import { CheckTasks, TYPE } from "./tasks";
+import { CheckTests } from "./tests";
 import { Variants } from "./variants";
 import { checkExample, openExample } from "./walkthrough";
 
@@ -20,7 +22,11 @@ export function activate(context: vscode.ExtensionContext): void {
   const evidence = new EvidencePanels(server, variants);
   const machineCode = new MachineCodeView(server);
   const kernels = new KernelsView(server, jobs);
-  context.subscriptions.push(server, jobs, variants, evidence, machineCode, kernels, new StatusItem(server, jobs));
+  const tests = new CheckTests(server, jobs);
+  const status = new StatusItem(server, jobs);
+  context.subscriptions.push(server, jobs, variants, evidence, machineCode, kernels, tests, status);
+
+  context.subscriptions.push(vscode.tasks.registerTaskProvider(TYPE, new CheckTasks(server)));
 
   server.commands.set("evidence", async (verdict, uri) => {
     await evidence.show(String(verdict), typeof uri === "string" ? uri : undefined);
@@ -28,6 +34,12 @@ export function activate(context: vscode.ExtensionContext): void {
   server.commands.set("difference", async (uri, verdict) => {
     await variants.showDifference(String(uri), String(verdict));
   });
+  const ask = async (uri: string, kernel?: string): Promise<void> => {
+    const prompt = "A sentence that goes into the model's next prompt";
+    const placeHolder = "keep the accumulation in fp32";
+    const sentence = await vscode.window.showInputBox({ title: "Kernel LSP: Ask for", prompt, placeHolder });
+    if (sentence?.trim()) await server.run("ask", uri, sentence, ...(kernel === undefined ? [] : [kernel]));
+  };
   server.commands.set("trust", (...folders) => trust(server, folders));
 
   const look = (): void => {
@@ -73,6 +85,10 @@ export function activate(context: vscode.ExtensionContext): void {
     ofFile(({ uri, kernel }) => server.run("refine", uri, ...(kernel === undefined ? [] : [kernel]))),
   );
   command(
+    "ask",
+    ofFile(({ uri, kernel }) => ask(uri, kernel)),
+  );
+  command(
     "check",
     ofFile(({ uri }) => server.run("check", uri)),
   );
@@ -115,6 +131,10 @@ export function activate(context: vscode.ExtensionContext): void {
   command("stop", async (row) => {
     if (isRow(row) && row.kind === "job") await jobs.stop(row.job.id);
   });
+  command("checkAll", async () => {
+    for (const file of (await server.request("kernels", {})).files)
+      if (file.workload && file.trusted) await server.run("check", file.uri);
+  });
   command("stopAll", () => server.run("cancel"));
   command("refreshKernels", () => {
     kernels.refresh();
@@ -124,6 +144,9 @@ export function activate(context: vscode.ExtensionContext): void {
   command("log", () => {
     server.log.show(true);
   });
+  command("settings", () =>
+    vscode.commands.executeCommand("workbench.action.openSettings", `@ext:${context.extension.id}`),
+  );
   command("doctor", () => runInTerminal("Kernel LSP: doctor", [[server.command, "doctor"]]));
   command("install", () => server.install());
   command("example", () => openExample(server));

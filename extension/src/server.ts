@@ -166,6 +166,7 @@ export class Server implements vscode.Disposable {
         documentSelector: DOCUMENTS,
         outputChannel: this.log,
         revealOutputChannelOn: RevealOutputChannelOn.Never,
+        markdown: { isTrusted: { enabledCommands: ["kernelLsp.machineCode"] } },
         initializationOptions: () => ({ trusted: vscode.workspace.isTrusted, ...said(this.context) }),
         initializationFailedHandler: () => false,
         middleware: this.#middleware(),

@@ -84,6 +84,14 @@ export async function showMenu(server: Server, jobs: Jobs): Promise<void> {
       "kernelLsp.kernels.focus",
       "Facts, verdicts and variants of the kernels in this workspace",
     ),
+    ...(server.isRunning
+      ? [
+          entry("$(beaker) Check This File", "kernelLsp.check"),
+          entry("$(checklist) Check All", "kernelLsp.checkAll", "Every file of the workspace that has a workload"),
+          entry("$(workspace-trusted) Trust This File's Folder", "kernelLsp.trust"),
+        ]
+      : []),
+    entry("$(settings-gear) Settings", "kernelLsp.settings"),
     entry("$(debug-restart) Restart Server", "kernelLsp.restart", server.command),
     entry("$(output) Show Log", "kernelLsp.log"),
     ...(server.command !== "" && vscode.workspace.isTrusted

@@ -6,6 +6,7 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,10 +17,14 @@ import pytest
 from extension.scripts.settings import MANIFEST, with_settings
 from tests.editors.vs_code_folder import make_workspace
 from tests.lsp.job_session import ROOT
+from tests.lsp.raw_client import SERVE
+from tests.private_home import private_home
+from tests.scale_kernel import KERNEL, WORKLOAD
 
 HERE = Path(__file__).parent / "vscode"
 EXTENSION = ROOT / "extension"
 LARGEST = 2 * 2**20
+SCREENSHOTS = Path(__file__).parent / "screenshots"
 
 STAND_IN = """#!/bin/sh
 # Makes the environment that `uv` would make, of the Python that runs the tests.
@@ -76,6 +81,26 @@ def test_the_lockfile_names_no_host():
     assert '"resolved"' not in (EXTENSION / "package-lock.json").read_text()
 
 
+def test_pictures_of_the_marketplace_page_are_those_of_the_tests():
+    pictures = sorted((EXTENSION / "media/pictures").glob("*.png"))
+    readme = (EXTENSION / "README.md").read_text()
+    assert [picture.name for picture in pictures] == sorted(re.findall(r"\(media/pictures/(.+?\.png)\)", readme))
+    for picture in pictures:
+        assert picture.read_bytes() == (SCREENSHOTS / picture.name).read_bytes(), "copy it from the screenshots"
+
+
+def test_the_problem_matcher_reads_what_a_check_prints(tmp_path):
+    [matcher] = json.loads(MANIFEST.read_text())["contributes"]["problemMatchers"]
+    kernel = tmp_path / "scale.cu"
+    kernel.write_text("__global__ void scale(float* x) { x[threadIdx.x] *= two; }\n")
+    environment = {"COLUMNS": "500", "NO_COLOR": "1", **private_home(tmp_path / ".home")}
+    done = run([sys.executable, "-c", SERVE, "check", kernel.name], environment, cwd=tmp_path)
+    pattern = matcher["pattern"]
+    [found] = filter(None, (re.match(pattern["regexp"], line) for line in done.stdout.splitlines()))
+    told = [found[pattern[part]] for part in ("file", "line", "column", "severity", "message", "code")]
+    assert told == ["scale.cu", "1", "53", "error", 'identifier "two" is undefined', "KL001"]
+
+
 def test_the_package_is_small(vsix):
     assert vsix.stat().st_size < LARGEST
 
@@ -90,6 +115,13 @@ def test_in_the_extension_host(vsix, tmp_path):
 def test_a_first_session_as_a_person_has_it(vsix, tmp_path):
     environment = make_workspace(tmp_path / "work")
     assert "PASS" in drive("person.mjs", environment, tmp_path / "work", vsix)
+
+
+def test_checks_are_tests(vsix, tmp_path):
+    environment = make_workspace(tmp_path / "work")
+    (tmp_path / "work/scale.cu").write_text(KERNEL)
+    (tmp_path / "work/scale_workload.py").write_text(WORKLOAD)
+    assert "PASS" in drive("explorer.mjs", environment, tmp_path / "work", vsix)
 
 
 def test_an_untrusted_workspace(vsix, tmp_path):

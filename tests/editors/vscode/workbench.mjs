@@ -117,11 +117,11 @@ export class Person {
   constructor(page) {
     this.page = page;
     this.started = Date.now();
-    page.setDefaultTimeout(PATIENCE);
   }
 
   static async at(browser, server, folder, file, size = { width: 1280, height: 760 }) {
     const page = await (await browser.newContext({ viewport: size, colorScheme: "dark" })).newPage();
+    page.setDefaultTimeout(PATIENCE);
     const payload = file === undefined ? undefined : [["openFile", remote(server, `${folder}/${file}`)]];
     await page.goto(address(server, folder, payload));
     await page.waitForSelector(".monaco-workbench");

@@ -1,0 +1,31 @@
+// Checks in the Test Explorer: run from there, and failed by an edit that is saved. usage: node explorer.mjs FOLDER VSIX
+import assert from "node:assert/strict";
+import { sit } from "./workbench.mjs";
+
+const [, , folder, vsix] = process.argv;
+await sit({ vsix }, folder, "scale.cu", async (me) => {
+  await me.lens("regs").waitFor();
+  await me.command("Testing: Focus on Test Explorer View");
+  const row = (text) => me.page.locator(".test-explorer .monaco-list-row", { hasText: text }).first();
+  await row("scale.cu").waitFor();
+  await me.page.locator(".editor-instance .view-line", { hasText: "y[i]" }).first().click();
+  await me.command("Test: Run Tests in Current File");
+  await me.page.locator(".test-explorer .monaco-list-row[aria-label*='scale.cu'][aria-label*='Passed']").waitFor();
+  await row("scale.cu").click();
+  await me.page.keyboard.press("ArrowRight");
+  await row("n=100").waitFor();
+  await row("n=100").click();
+  await me.page.keyboard.press("ArrowRight");
+  await row("inputs:").waitFor();
+  await me.shot("50-checks-as-tests");
+
+  const line = me.page.locator(".editor-instance .view-line", { hasText: "if (i < n)" }).first();
+  await line.click();
+  await me.page.keyboard.press("Home");
+  for (let press = 0; press < "if (i < n) ".length; press++) await me.page.keyboard.press("Delete");
+  assert.ok(!(await me.text()).includes("if (i < n)"), await me.text());
+  await me.page.keyboard.press("Control+s");
+  await me.page.locator(".test-explorer .monaco-list-row[aria-label*='scale.cu'][aria-label*='Failed']").waitFor();
+  await me.page.locator(".squiggly-error").first().waitFor();
+  await me.shot("51-a-failed-check");
+});
