@@ -78,7 +78,7 @@ async def test_cancel_ends_every_process_below(kernel, tmp_path):
         started = processes(session)
         assert len(started) > 3  # the job, its nurseries, their workers
         assert (await session.request("cancelJob", {"id": job["id"]})) == {"cancelled": True}
-        ended = await session.ended(job["id"], 5)
+        ended = await session.ended(job["id"], 30)
         await gone(started)
         assert ended["state"] == "cancelled"
         assert (await session.request("cancelJob", {"id": job["id"]})) == {"cancelled": False}
@@ -168,7 +168,7 @@ async def test_a_killed_runner_is_an_answer_and_not_a_hang(kernel, tmp_path):
         await session.until(lambda: [j for j in session.jobs if j["progress"] and j["progress"]["correct"]])
         started = processes(session)
         os.kill(max(children(session.pid)), signal.SIGKILL)
-        ended = await session.ended(job["id"], 5)
+        ended = await session.ended(job["id"], 30)
         assert ended["state"] == "failed"
         assert "Try again" in ended["reason"]
         await gone(started)

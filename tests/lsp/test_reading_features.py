@@ -127,7 +127,8 @@ async def test_an_edit_tells_what_it_costs_against_the_saved_text(tmp_path):
 
 async def test_the_facts_lead_to_the_machine_code(tmp_path):
     file = tmp_path / "scale.cu"
-    file.write_text(SCALE)
+    loop = "for (int i = threadIdx.x; i < 4096; i += blockDim.x) y[i] = x[i];"
+    file.write_text(SCALE.replace("y[threadIdx.x] = x[threadIdx.x];", loop))
     async with editor(tmp_path, **ON) as session:
         uri = session.open(file, language="cuda")
         await eventually(session, uri, "regs")
