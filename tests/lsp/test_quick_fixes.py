@@ -79,7 +79,7 @@ async def test_without_a_workload_there_is_nothing_to_judge_a_cure_by(tmp_path):
         here = types.Range(types.Position(5, 8), types.Position(5, 12))
         finding = types.Diagnostic(here, "narrow", code="KL035")
         found = await session.actions(uri, only=["quickfix"], line=5, findings=[finding])
-        assert [one.title for one in found] == ["Ignore KL035 on this line", "Explain KL035: narrow-accesses"]
+        assert [one.title for one in found] == ["Ignore KL035 on this line", "Explain KL035: narrow-access"]
 
 
 async def test_a_finding_is_silenced_at_a_click(tmp_path):
