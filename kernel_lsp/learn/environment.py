@@ -5,7 +5,7 @@ The judge runs in its own processes, and a policy learns nothing of it but the f
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,10 +130,18 @@ async def open_environment(
         if (ruling := measured.profile.findings.ruling) is not None:
             cure = "Fix the kernel or its workload first; `kernel-lsp check` shows more."
             raise WorkloadError(f"the kernel itself fails: {ruling.reason}", target.source.path, cure=cure)
-        if measured.profile.weak:
-            message = f"the workload cannot tell right from wrong: {measured.profile.weak[0]}"
-            raise WorkloadError(message, target.workload.source.path)
+        require_telling(target, measured.profile.weak)
         yield KernelEnvironment(session, profile, settings, store, memory)
+
+
+def require_telling(target: Target, weak: Sequence[str]) -> None:
+    """Check that no trivial answer passes a target's workload; `weak` are those that do, as sentences.
+
+    Raises:
+        WorkloadError: one does.
+    """
+    if weak:
+        raise WorkloadError(f"the workload cannot tell right from wrong: {weak[0]}", target.workload.source.path)
 
 
 def target_of(name: str, settings: Settings) -> Target:

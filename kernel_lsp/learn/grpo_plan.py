@@ -11,7 +11,7 @@ from kernel_lsp.errors import ConfigurationError, WorkloadError
 from kernel_lsp.judge.target import Target
 from kernel_lsp.learn.base_model import BaseModel, read_base_model
 from kernel_lsp.learn.dataset import is_held_out
-from kernel_lsp.learn.environment import target_of
+from kernel_lsp.learn.environment import require_telling, target_of
 from kernel_lsp.learn.memory import Training, need
 from kernel_lsp.learn.process import base_folder, require_name, require_same
 from kernel_lsp.learn.training import GrpoJob
@@ -128,10 +128,10 @@ def plan_grpo(
 async def require_strong(
     planned: PlannedPolicy, settings: Settings, store: Store, show: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Check that the workloads catch most bugs: what a workload misses, a policy finds, and is paid for finding it.
+    """Check that the workloads catch most bugs, and trivial answers: a policy finds what passes, and is paid for it.
 
     Raises:
-        WorkloadError: a workload catches fewer planted bugs than `learn.strength`.
+        WorkloadError: a workload lets a trivial answer pass, or catches fewer planted bugs than `learn.strength`.
     """
     for target in planned.targets:
         show(f"planting bugs in {target.source.path.name}")
@@ -139,6 +139,7 @@ async def require_strong(
         for report in reports:
             if report.problem:
                 raise WorkloadError(f"its strength cannot be measured: {report.problem}", target.source.path)
+            require_telling(target, report.weak)
             if (score := report.score) is not None and score < settings.learn.strength:
                 message = (
                     f"the workload catches {score:.0%} of planted bugs, and {settings.learn.strength:.0%} are needed"

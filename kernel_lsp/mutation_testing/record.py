@@ -55,6 +55,7 @@ class FileStrength:
         device: what mutants ran on: a GPU's name and `emulator`, or the emulator alone.
         cases: the cases that took part.
         mutants: every planted bug, by line.
+        weak: trivial answers that the workload lets pass, as sentences.
         advice: what to add to the workload so that it catches more.
         problem: why nothing was tried; empty otherwise.
         seconds: wall time.
@@ -65,6 +66,7 @@ class FileStrength:
     device: str
     cases: tuple[str, ...] = ()
     mutants: tuple[Mutant, ...] = ()
+    weak: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
     problem: str = ""
     seconds: float = 0.0

@@ -74,11 +74,13 @@ async def measure_file(target: Target, settings: Settings, pool: Pool, gpu: Gpu 
     mutations = find_mutations(target.source, target.language)
     mutants: list[Mutant] = []
     cases: dict[str, None] = {}
+    weak: dict[str, None] = {}
     for place in (None, gpu) if gpu else (None,):
         try:
             async with _ground(Harness(pool, target, settings, builders, place, timed=False), built) as ground:
                 if (ruling := ground.profile.findings.ruling) is not None:
                     return replace(report, problem=f"the kernel itself fails: {ruling.reason}")
+                weak |= dict.fromkeys(ground.profile.weak)
                 cases |= dict.fromkeys(ground.harness.cases[draw.case] for draw in ground.profile.draws)
                 alive = [
                     (number, mutation)
@@ -99,6 +101,7 @@ async def measure_file(target: Target, settings: Settings, pool: Pool, gpu: Gpu 
         report,
         cases=tuple(cases),
         mutants=tuple(told),
+        weak=tuple(weak),
         advice=advice_for(survivors, tuple(cases)),
         seconds=time.perf_counter() - started,
     )

@@ -17,7 +17,7 @@ from tests.lsp.raw_client import frame, message, raw_server
 SEQUENCE = 100
 PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
 NOT_INITIALIZED, CANCELLED = -32002, -32800
-REQUESTS = ("hover", "codeLens", "inlayHint", "codeAction", "diagnostic")
+REQUESTS = ("hover", "codeLens", "inlayHint", "codeAction", "diagnostic", "documentSymbol")
 COMMANDS = ("trust", "untrust", "refine", "check", "compare", "cancel", "apply", "evidence", "no.such", "")
 JUNK = (None, True, -1, 2**70, 0.5, "", "text", [], [1, [2]], {}, {"uri": 3}, {"jsonrpc": "2.0"}, {"id": {}})
 BROKEN = (b"", b"{", b"nul", b"\xff\xfe", b'{"jsonrpc":"2.0","id":1,"method":"sh', b"[" * 3000, b'"\\ud800')
@@ -57,7 +57,11 @@ main()
 
 
 def initialize(encoding, folder):
-    capabilities = {"general": {"positionEncodings": [encoding]}, "workspace": {"configuration": True}}
+    capabilities = {
+        "general": {"positionEncodings": [encoding]},
+        "workspace": {"configuration": True},
+        "textDocument": {"documentSymbol": {"hierarchicalDocumentSymbolSupport": True}},
+    }
     return {"processId": None, "rootUri": folder.as_uri(), "capabilities": capabilities}
 
 
@@ -262,14 +266,11 @@ class Fuzzer:
         assert not any(e.get("error", {}).get("code") == -32603 for a in self.answers.by_id.values() for e in a)
         self.wanted.clear()
         for text in self.texts.values():
-            for name, extent in text.expected():
-                for end in ("start", "end"):
-                    where = {"textDocument": {"uri": text.uri}, "position": extent[end]}
-                    found = (await self.answers.to(self.request("textDocument/hover", where)))["result"]
-                    assert found, (name, extent, text.text)
-                    assert found["range"] == extent, text.text
-                    assert f"void {name}(" in found["contents"]["value"]
-                    self.counts["kernels found"] += 1
+            asked = self.request("textDocument/documentSymbol", {"textDocument": {"uri": text.uri}})
+            found = (await self.answers.to(asked))["result"]
+            expected = list(text.expected())
+            assert [(one["name"], one["selectionRange"]) for one in found] == expected, text.text
+            self.counts["kernels found"] += len(expected)
 
 
 async def fuzz(encoding: str, folder: Path, messages: int, seed: object) -> dict[str, Any]:

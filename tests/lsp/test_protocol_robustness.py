@@ -41,16 +41,32 @@ async def test_a_stream_that_ends_within_a_message_ends_the_server(tmp_path):
         assert await answers.process.stderr.read() == b""
 
 
-async def test_a_very_large_text_is_taken(tmp_path):
-    """Four megabytes of kernels: the server may be slow on it, and must stay right."""
-    text = Text(
-        (tmp_path / "large.cu").as_uri(), "utf-16", "/*🙂*/ __global__ void k(int n) { }\n" * 20 + "// é\n" * 800_000
-    )
+async def test_a_large_text_is_taken_and_a_too_large_one_until_it_shrinks(tmp_path):
+    """Almost two megabytes of kernels: the server may be slow on it, and must stay right."""
+    kernels = "/*🙂*/ __global__ void k(int n) { }\n" * 20
+    text = Text((tmp_path / "large.cu").as_uri(), "utf-16", kernels + "// é\n" * 300_000)
+    extent = {"start": {"line": 19, "character": 23}, "end": {"line": 19, "character": 24}}
+
     async with raw_server(tmp_path) as answers:
         answers.send(message(id=1, method="initialize", params=initialize("utf-16", tmp_path)))
         document = {"uri": text.uri, "languageId": "cuda", "version": 1, "text": text.text}
         answers.send(message(method="textDocument/didOpen", params={"textDocument": document}))
-        where = {"textDocument": {"uri": text.uri}, "position": {"line": 19, "character": 23}}
-        answers.send(message(id=2, method="textDocument/hover", params=where))
-        extent = {"start": {"line": 19, "character": 23}, "end": {"line": 19, "character": 24}}
-        assert (await answers.to(2))["result"]["range"] == extent
+
+        async def symbols(number, *changes):
+            version = {"uri": text.uri, "version": number}
+            params = {"textDocument": version, "contentChanges": changes}
+            answers.send(message(method="textDocument/didChange", params=params))
+            where = {"textDocument": {"uri": text.uri}}
+            answers.send(message(id=number, method="textDocument/documentSymbol", params=where))
+            return (await answers.to(number))["result"]
+
+        place = text.position(len(text.text))
+        end = {"start": place, "end": place}
+        assert (await symbols(2))[19]["selectionRange"] == extent
+        more = "// é\n" * 500_000
+        assert await symbols(3, {"range": end, "text": more}) == []
+        longer = Text(text.uri, "utf-16", text.text + more)
+        added = {"start": end["start"], "end": longer.position(len(longer.text))}
+        found = await symbols(4, {"range": added, "text": ""})
+        assert len(found) == 20
+        assert found[19]["selectionRange"] == extent

@@ -31,8 +31,8 @@ async def test_an_untrusted_workspace_is_parsed_and_nothing_else(tmp_path):
         uri = session.open(file)
         other = session.open(tmp_path / "scale.cu", BAD, "cuda")
         assert [title for _, title in await lenses(session, uri)] == [f"Not trusted: trust {tmp_path.name}"]
-        params = types.HoverParams(types.TextDocumentIdentifier(uri), types.Position(4, 4))
-        assert "def k(x)" in (await session.client.text_document_hover_async(params)).contents.value
+        params = types.DocumentSymbolParams(types.TextDocumentIdentifier(uri))
+        assert [one.name for one in await session.client.text_document_document_symbol_async(params)] == ["k"]
         await asyncio.sleep(1)
         assert messages(session, other) == []
         assert children(session.pid) == before == set()
