@@ -24,6 +24,22 @@ _LONGEST = (
     "lsp",
 )
 """Files and folders whose tests take longest, which begin first, so that no process is left with one at the end."""
+_SAMPLED = {
+    "unit/cli/test_lowering_a_module.py": 3,
+    "unit/compiler/test_build_host_paths.py": 3,
+    "unit/compiler/test_build_host_symbols.py": 3,
+    "unit/compiler/test_build_host_wrappers.py": 4,
+    "unit/compiler/test_machine_code.py": 3,
+    "unit/emulate/test_arithmetic_compare.py": 3,
+    "unit/emulate/test_arithmetic_convert.py": 4,
+    "unit/emulate/test_arithmetic_floating.py": 4,
+    "unit/emulate/test_emulated_contraction.py": 6,
+    "unit/examples/test_example_triton_files.py": 3,
+    "unit/judge/test_judging_answers.py": 3,
+    "unit/judge/test_statistics_regimes.py": 3,
+    "unit/judge/test_statistics_simulation.py": 5,
+}
+"""Files whose tests are alike and take long: of so many one runs every time, and the others are `thorough`."""
 _runtime = pytest.StashKey[str]()
 
 
@@ -53,8 +69,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the longest tests begin first; those of a file stay together and in order."""
+    """Mark what is not run every time; let the longest begin first, those of a file together and in order."""
     items.sort(key=lambda item: _rank(item.path))
+    for name, every in _SAMPLED.items():
+        for number, item in enumerate(item for item in items if item.path == _ROOT / name):
+            if number % every:
+                item.add_marker(pytest.mark.thorough)
 
 
 @cache

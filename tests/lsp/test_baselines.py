@@ -55,6 +55,7 @@ async def test_a_recorded_baseline_takes_its_regressions_away(tmp_path):
         assert after["f"]["registers"] > before["f"]["registers"]
 
 
+@pytest.mark.thorough
 async def test_what_does_not_compile_is_not_recorded(tmp_path):
     kernel = tmp_path / "f.cu"
     kernel.write_text(LIGHT.replace("2.f", "two"))
@@ -67,6 +68,7 @@ async def test_what_does_not_compile_is_not_recorded(tmp_path):
     assert not list(tmp_path.rglob("baseline.json"))
 
 
+@pytest.mark.thorough
 async def test_a_text_in_no_file_has_no_baseline(tmp_path):
     async with editor(tmp_path, environment=NO_GPU) as session:
         item = types.TextDocumentItem("untitled:f.cu", "cuda", 1, LIGHT)

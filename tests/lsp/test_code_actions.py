@@ -128,6 +128,7 @@ async def test_what_needs_a_workload_a_gpu_or_a_file_says_so(kernel, tmp_path):
         assert "draft" in reasons(await session.actions(bare.as_uri(), line=0))["Refine scale"]
 
 
+@pytest.mark.thorough
 async def test_an_editor_that_shows_no_reasons_gets_only_what_works(kernel, tmp_path):
     capabilities = EVERYTHING | {"textDocument": {"codeAction": {"dataSupport": True}}}
     async with editor(tmp_path, environment=NO_GPU, trusted=False, capabilities=capabilities) as session:
@@ -149,6 +150,7 @@ async def test_real_editors_can_apply_a_variant(kernel, tmp_path, name):
         assert not any("Apply" in title for title in titles(await session.actions(uri)))
 
 
+@pytest.mark.thorough
 async def test_an_editor_that_resolves_nothing_applies_by_command(kernel, tmp_path):
     store_offer(tmp_path, kernel, faster_text(kernel))
     capabilities = EVERYTHING | {"textDocument": {"codeAction": {}}}
@@ -160,6 +162,7 @@ async def test_an_editor_that_resolves_nothing_applies_by_command(kernel, tmp_pa
         assert session.texts[uri].text == faster_text(kernel)
 
 
+@pytest.mark.thorough
 async def test_resolving_what_we_did_not_make_changes_nothing(kernel, tmp_path):
     async with editor(tmp_path) as session:
         session.open(kernel)
@@ -168,6 +171,7 @@ async def test_resolving_what_we_did_not_make_changes_nothing(kernel, tmp_path):
             assert (await session.client.code_action_resolve_async(action)).edit is None
 
 
+@pytest.mark.thorough
 async def test_a_running_search_can_be_stopped_from_the_same_menu(kernel, tmp_path):
     settings = {"refine": {"untimed": True, "proposers": "scripted_proposers:endless"}}
     async with editor(tmp_path, environment=NO_GPU, **settings) as session:
@@ -201,6 +205,7 @@ async def test_evidence_is_a_page_in_the_editor(kernel, tmp_path):
             await session.request("evidence", {"verdict": "ffffffff"})
 
 
+@pytest.mark.thorough
 async def test_at_ones_own_kernel_there_is_what_leads(tmp_path):
     """Without a workload and without a GPU, as most people begin."""
     bare = tmp_path / "scale.cu"

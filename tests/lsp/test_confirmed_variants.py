@@ -99,6 +99,7 @@ async def test_it_is_shown_and_not_applied_until_it_is_proved(search):
         assert not any("taken back" in said for said in session.said)
 
 
+@pytest.mark.thorough
 async def test_it_is_taken_back_with_the_reason_if_they_fail(search):
     async with editor(search.folder, environment=search.environment, **UNTIMED) as session:
         uri, job = await search.shown(session)
@@ -113,6 +114,7 @@ async def test_it_is_taken_back_with_the_reason_if_they_fail(search):
         assert session.applied == []
 
 
+@pytest.mark.thorough
 async def test_who_applies_it_before_hears_that_it_is_taken_back(search):
     async with editor(search.folder, environment=search.environment, **UNTIMED) as session:
         uri, job = await search.shown(session)
@@ -124,6 +126,7 @@ async def test_who_applies_it_before_hears_that_it_is_taken_back(search):
         await session.until(lambda: any("You have applied it: undo that." in said for said in session.said))
 
 
+@pytest.mark.thorough
 async def test_it_is_taken_back_if_the_search_ends_before_its_final_checks(search):
     async with editor(search.folder, environment=search.environment, **UNTIMED) as session:
         uri, job = await search.shown(session)

@@ -58,6 +58,7 @@ async def test_the_edit_is_versioned_and_touches_only_what_differs(kernel, tmp_p
         assert edit.range.end.character - edit.range.start.character == 1
 
 
+@pytest.mark.thorough
 async def test_a_kernel_that_has_moved_is_edited_where_it_is_now(kernel, tmp_path):
     store_offer(tmp_path, kernel, faster_text(kernel.read_text()))
     async with editor(tmp_path, environment=NO_GPU) as session:
@@ -70,6 +71,7 @@ async def test_a_kernel_that_has_moved_is_edited_where_it_is_now(kernel, tmp_pat
         assert session.texts[uri].text == faster_text(moved)
 
 
+@pytest.mark.thorough
 async def test_line_ends_stay_as_they_are(kernel, tmp_path):
     text = kernel.read_text().replace("\n", "\r\n")
     kernel.write_bytes(text.encode())
@@ -104,6 +106,7 @@ async def test_a_kernel_that_has_changed_is_left_alone(kernel, tmp_path, answer)
             assert session.jobs == []
 
 
+@pytest.mark.thorough
 async def test_what_an_editor_says_of_an_edit_is_not_believed(kernel, tmp_path):
     verdict = store_offer(tmp_path, kernel, faster_text(kernel.read_text()))
     async with editor(tmp_path, environment=NO_GPU) as session:
@@ -115,6 +118,7 @@ async def test_what_an_editor_says_of_an_edit_is_not_believed(kernel, tmp_path):
         assert len(session.applied) == 1
 
 
+@pytest.mark.thorough
 async def test_an_editor_may_decline(kernel, tmp_path):
     verdict = store_offer(tmp_path, kernel, faster_text(kernel.read_text()))
     async with editor(tmp_path, environment=NO_GPU) as session:
@@ -151,6 +155,7 @@ async def test_a_variant_with_another_launch_changes_both_files(tmp_path):
         assert session.texts[beside].text == "# In the editor only.\n" + launch
 
 
+@pytest.mark.thorough
 async def test_a_new_session_finds_the_variants_of_an_older_one(kernel, tmp_path):
     store_offer(tmp_path, kernel, faster_text(kernel.read_text()))
     for _ in range(2):

@@ -36,6 +36,7 @@ async def test_they_stay_and_move_until_their_line_is_changed(tmp_path):
         await session.until(lambda: not shown(session, uri))
 
 
+@pytest.mark.thorough
 async def test_a_check_that_ends_after_an_edit_is_shown_as_older(tmp_path):
     kernel = tmp_path / "scale.cu"
     kernel.write_text(WRONG)
@@ -63,6 +64,7 @@ async def test_a_text_that_is_too_large_is_left_alone_and_said_so(tmp_path):
             await session.command("check", uri)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("answer", [None, "Check instead"])
 async def test_without_a_gpu_a_search_is_refused_at_once_with_what_can_be_done(tmp_path, answer):
     kernel = tmp_path / "scale.cu"
@@ -84,6 +86,7 @@ async def test_without_a_gpu_a_search_is_refused_at_once_with_what_can_be_done(t
             await session.until(lambda: [job for job in session.jobs if job["work"] == "check"])
 
 
+@pytest.mark.thorough
 async def test_what_an_earlier_session_found_is_known_at_once(tmp_path):
     kernel, other = tmp_path / "scale.cu", tmp_path / "other.cu"
     for file in (kernel, other):

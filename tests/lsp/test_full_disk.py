@@ -41,6 +41,7 @@ def fill(folder: Path) -> None:
             file.write(b"\0" * 4096)
 
 
+@pytest.mark.thorough
 async def test_a_full_cache_costs_time_and_nothing_else(kernel, tmp_path, full_disk):
     fill(full_disk)
     async with editor(tmp_path, environment=NO_GPU, refine=TWO, paths={"cache": str(full_disk)}) as session:
@@ -52,6 +53,7 @@ async def test_a_full_cache_costs_time_and_nothing_else(kernel, tmp_path, full_d
         assert len(store.list_verdicts()) == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("known", [False, True])
 async def test_what_a_full_disk_does_not_take_is_kept_in_the_session(kernel, tmp_path, full_disk, known):
     if known:

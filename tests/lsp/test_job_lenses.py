@@ -54,6 +54,7 @@ async def test_they_tell_what_was_measured_and_what_was_found(kernel, tmp_path):
         assert [lens.title for lens in after] == ["Check", "Refine", "29.0 µs, 88 % of roofline (rows=4096 cols=4096)"]
 
 
+@pytest.mark.thorough
 async def test_of_several_workloads_each_is_named(kernel, tmp_path):
     store_offer(tmp_path, kernel, kernel.read_text().replace("num_warps=4", "num_warps=2"))
     other = 'KERNEL = "softmax.py"\nCASES = [dict(n=1)]\n\n\ndef inputs(n): ...\n\n\ndef reference(x): ...\n'
@@ -63,6 +64,7 @@ async def test_of_several_workloads_each_is_named(kernel, tmp_path):
         assert measured.title == "softmax: 41.2 µs, 61 % of roofline (rows=4096 cols=4096)"
 
 
+@pytest.mark.thorough
 async def test_their_number_stays_while_a_job_runs(kernel, tmp_path):
     store_offer(tmp_path, kernel, kernel.read_text().replace("num_warps=4", "num_warps=2"))
     async with editor(tmp_path, environment=NO_GPU, refine=ENDLESS, editor=QUIET) as session:
@@ -82,6 +84,7 @@ async def test_their_number_stays_while_a_job_runs(kernel, tmp_path):
         assert [lens.title for lens in await lenses(session, uri)][2] == "Refine"
 
 
+@pytest.mark.thorough
 async def test_each_kind_can_be_switched_off(kernel, tmp_path):
     store_offer(tmp_path, kernel, kernel.read_text().replace("num_warps=4", "num_warps=2"))
     off = QUIET | {"job_lens": False, "verdict_lens": False}

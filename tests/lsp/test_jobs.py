@@ -86,6 +86,7 @@ async def test_cancel_ends_every_process_below(kernel, tmp_path):
         assert len(store.list_verdicts()) >= 2  # what was found before is kept
 
 
+@pytest.mark.thorough
 async def test_a_client_that_agrees_late_to_a_progress_bar_has_it_then(kernel, tmp_path):
     async with editor(tmp_path, environment=NO_GPU, **ENDLESS) as session:
         session.agrees_after = 4.0
@@ -99,6 +100,7 @@ async def test_a_client_that_agrees_late_to_a_progress_bar_has_it_then(kernel, t
     assert session.progress[-1][1]["kind"] == "end"
 
 
+@pytest.mark.thorough
 async def test_the_progress_bar_cancels_too(kernel, tmp_path):
     async with editor(tmp_path, environment=NO_GPU, **ENDLESS) as session:
         job = await session.command("refine", session.open(kernel))
@@ -124,6 +126,7 @@ async def test_jobs_that_time_take_turns_and_a_check_does_not_wait(kernel, tmp_p
         assert (await session.ended(second["id"]))["state"] == "cancelled"
 
 
+@pytest.mark.thorough
 async def test_a_failed_check_shows_the_case_at_the_kernel(kernel, tmp_path):
     async with editor(tmp_path, environment=NO_GPU) as session:
         wrong = kernel.read_text().replace("numerator / tl.sum", "0.5 * numerator / tl.sum")
@@ -135,6 +138,7 @@ async def test_a_failed_check_shows_the_case_at_the_kernel(kernel, tmp_path):
         assert any("is wrong from index [0, 0]" in one.message for one in shown)
 
 
+@pytest.mark.thorough
 async def test_compare_judges_the_last_commit_against_the_text(kernel, tmp_path):
     who = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
     for arguments in (("init", "-q"), ("add", "softmax.py"), ("commit", "-qm", "first")):
@@ -153,6 +157,7 @@ async def test_compare_judges_the_last_commit_against_the_text(kernel, tmp_path)
     assert found["evidence"]["candidate_label"] == "since the last commit"
 
 
+@pytest.mark.thorough
 async def test_a_rewrite_can_be_judged_by_itself(kernel, tmp_path):
     async with editor(tmp_path, environment=NO_GPU) as session:
         job = await session.command("rewrite", session.open(kernel), "softmax_kernel", "streaming stores")
@@ -198,6 +203,7 @@ async def test_nothing_outlives_the_client_or_the_server(kernel, tmp_path, end):
         assert len(store.list_verdicts()) >= stored >= 2
 
 
+@pytest.mark.thorough
 async def test_what_cannot_be_run_says_why(kernel, tmp_path):
     async with editor(tmp_path, environment=NO_GPU, trusted=False) as session:
         with pytest.raises(Exception, match="do not trust"):

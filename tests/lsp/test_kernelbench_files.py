@@ -94,6 +94,7 @@ async def test_an_inline_kernel_has_facts_hovers_and_machine_code(tmp_path):
         assert any(hint.position.line == HEAD + 2 for hint in hints)
 
 
+@pytest.mark.thorough
 async def test_a_compiler_s_message_stands_in_the_string_while_it_is_typed(tmp_path):
     async with editor(tmp_path) as session:
         uri = session.open(tmp_path / "twice_cuda.py", ANSWER.replace("2.f *", "two *"), "python")
@@ -113,6 +114,7 @@ async def test_a_problem_alone_has_no_lenses_and_is_not_compiled(tmp_path):
         assert session.client.diagnostics.get(uri, []) == []
 
 
+@pytest.mark.thorough
 async def test_a_python_file_that_gains_a_kernel_gains_its_lens(tmp_path):
     async with editor(tmp_path) as session:
         uri = session.open(tmp_path / "twice_cuda.py", PROBLEM, "python")
@@ -121,6 +123,7 @@ async def test_a_python_file_that_gains_a_kernel_gains_its_lens(tmp_path):
         assert (await facts(session, uri))[0] == HEAD
 
 
+@pytest.mark.thorough
 async def test_what_is_missing_is_a_problem_and_no_workload(tmp_path):
     (tmp_path / "twice_cuda.py").write_text(ANSWER)
     async with editor(tmp_path) as session:

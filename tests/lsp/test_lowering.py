@@ -46,6 +46,7 @@ def reasons(actions):
     return {action.title: action.disabled.reason for action in actions if action.disabled}
 
 
+@pytest.mark.thorough
 async def test_a_module_is_offered_a_kernel_in_either_language(tmp_path, server):
     async with editor(tmp_path, environment=NO_GPU, **served(server, "general")) as session:
         found = await session.actions(session.open(write_module(tmp_path)), line=0)
@@ -70,6 +71,7 @@ async def test_a_module_with_an_answer_is_refined_not_lowered(tmp_path, server):
             await session.command("lower", uri, "cuda")
 
 
+@pytest.mark.thorough
 async def test_what_stands_in_the_way_is_said(tmp_path):
     path = write_module(tmp_path)
     async with editor(tmp_path, environment=nobody(tmp_path), **UNTIMED) as session:
@@ -118,6 +120,7 @@ async def test_a_verified_kernel_becomes_a_new_file(tmp_path):
             await session.command("apply", uri, verdict.id)
 
 
+@pytest.mark.thorough
 async def test_a_client_that_makes_no_files_has_the_server_write_it(tmp_path):
     path = write_module(tmp_path)
     verdict = store_offer(tmp_path, path, code_of(TRITON), label="one program")
@@ -132,6 +135,7 @@ async def test_a_client_that_makes_no_files_has_the_server_write_it(tmp_path):
         assert f"The kernel was written to {made}." in session.said
 
 
+@pytest.mark.thorough
 async def test_a_kernel_for_an_older_module_is_not_offered(tmp_path):
     path = write_module(tmp_path)
     verdict = store_offer(tmp_path, path, code_of(RIGHT), label="one kernel")
@@ -182,6 +186,7 @@ async def test_the_job_asks_the_model_and_tells_what_came_of_it(tmp_path, server
         assert not (tmp_path / "scale_triton.py").exists()
 
 
+@pytest.mark.thorough
 async def test_notes_of_a_search_are_shown(tmp_path):
     kernel = kernel_file(tmp_path)
     quick = {"refine": {"untimed": True, "budget": 5}, "judge": {"families": ["normal"]}}

@@ -67,6 +67,7 @@ async def eventually(ask, good):
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shows", ["off", "summary"])
 async def test_hovering_over_a_line_says_in_a_line_what_it_became(kernel, tmp_path, shows):
     settings = {"editor": {"machine_code_hover": shows, "register_hints": True}}
@@ -99,6 +100,7 @@ async def test_hovering_over_a_line_shows_its_machine_code(kernel, tmp_path):
         assert await ask() is None or (await ask()).range.start.line == 5
 
 
+@pytest.mark.thorough
 async def test_hints_are_shown_where_asked_for_and_move_with_the_text(kernel, tmp_path):
     async with editor(tmp_path, environment=NO_GPU, **HINTS) as session:
         uri = session.open(kernel, language="cuda")
@@ -112,6 +114,7 @@ async def test_hints_are_shown_where_asked_for_and_move_with_the_text(kernel, tm
         assert moved == {(line + 1, label) for line, label in found}
 
 
+@pytest.mark.thorough
 async def test_a_save_runs_the_kernel_and_counts_what_its_lines_do(kernel, tmp_path):
     async with editor(tmp_path, environment=NO_GPU, **HINTS) as session:
         uri = session.open(kernel, language="cuda")

@@ -42,6 +42,7 @@ def product(folder):
     return folder / "sgemm.cu"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("make", "rule", "cure"),
     [
@@ -71,6 +72,7 @@ async def test_a_finding_of_a_check_offers_a_cure_to_be_judged(tmp_path, make, r
         assert not any(one.title.startswith("Apply") for one in again)  # nor was it timed
 
 
+@pytest.mark.thorough
 async def test_without_a_workload_there_is_nothing_to_judge_a_cure_by(tmp_path):
     kernel = halves(tmp_path)
     (tmp_path / "halves_workload.py").unlink()
@@ -120,6 +122,7 @@ async def test_a_guard_that_is_missing_is_a_quick_fix_once_a_check_has_passed_it
         assert not any("Guard" in one.title for one in after), "it was checked with the text before"
 
 
+@pytest.mark.thorough
 async def test_looking_for_fixes_can_be_switched_off(tmp_path):
     kernel = tmp_path / "scale.cu"
     kernel.write_text(KERNEL.replace("if (i < n) ", ""))

@@ -50,6 +50,7 @@ async def test_trust_comes_and_goes_by_command(tmp_path):
         assert [title for _, title in await lenses(session, uri)] == [f"Not trusted: trust {tmp_path.name}"]
 
 
+@pytest.mark.thorough
 async def test_a_trusted_window_vouches_for_what_its_user_opens(tmp_path):
     """A single file from elsewhere, as `code kernel.cu` opens it."""
     folder, elsewhere = tmp_path / "work", tmp_path / "elsewhere"

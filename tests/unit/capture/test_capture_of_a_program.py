@@ -111,6 +111,7 @@ def test_no_values_are_kept_but_whole_numbers(captured: Captured):
         assert '"data"' not in capture_text(capture)
 
 
+@pytest.mark.thorough
 def test_a_captured_run_computes_what_an_uncaptured_one_does(project: Path, captured: Captured):
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     plain = subprocess.run(
@@ -138,6 +139,7 @@ def test_a_captured_run_computes_what_an_uncaptured_one_does(project: Path, capt
     assert "ignored" not in watched.stderr
 
 
+@pytest.mark.thorough
 def test_other_ranks_are_left_alone_and_nothing_launched_is_no_failure(project: Path, tmp_path: Path):
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("TRITON_INTERPRET", "1")

@@ -60,6 +60,7 @@ def test_a_file_is_examined_once(path, tmp_path, monkeypatch):
     checking(tmp_path, again)
 
 
+@pytest.mark.thorough
 def test_the_end_of_a_process_is_not_remembered(path, tmp_path):
     died = "import os\n\nos._exit(0)\n"
     workload = path.with_name("scale_workload.py")
@@ -152,6 +153,7 @@ def test_a_workload_that_is_not_good(path, tmp_path, workload, code, words, name
     checking(tmp_path, steps)
 
 
+@pytest.mark.thorough
 def test_a_workload_may_import_what_lies_beside_it(path, tmp_path, monkeypatch):
     path.with_name("sizes.py").write_text("N = 1000\n")
     workload = WORKLOAD.replace("import torch", "import torch\nfrom sizes import N").replace("n=1000", "n=N")
@@ -168,6 +170,7 @@ def test_a_workload_may_import_what_lies_beside_it(path, tmp_path, monkeypatch):
     checking(tmp_path, steps)
 
 
+@pytest.mark.thorough
 def test_the_settings_can_silence_a_rule(path, tmp_path):
     path.write_text(KERNEL.replace("i < n", "i <= n"))
 
@@ -217,6 +220,7 @@ def test_the_code_of_each_kernel_has_a_hash_of_its_own(path, tmp_path):
     checking(tmp_path, steps)
 
 
+@pytest.mark.thorough
 def test_an_example_with_bank_conflicts_gets_its_hint(tmp_path):
     def steps(check):
         report = check(EXAMPLES / "cuda/transpose.cu")
@@ -244,6 +248,7 @@ def test_a_fault_in_one_case_does_not_hide_the_others(path, tmp_path):
     checking(tmp_path, steps)
 
 
+@pytest.mark.thorough
 def test_a_launch_that_fails_on_most_inputs_is_a_warning(path, tmp_path):
     workload = path.with_name("scale_workload.py")
     picky = (

@@ -188,6 +188,7 @@ def finding(launches: int, *tests: str) -> ProgramFinding:
     return ProgramFinding(EmulatedFinding("global-race", "It races.", "/k.py", 4, "k"), "/k.py", launches, list(tests))
 
 
+@pytest.mark.thorough
 def test_findings_of_several_processes_are_one():
     first = EmulatedProcess("sm_80", 1.0, [ProgramKernel("k", "/k.py", 2, 3)], [finding(1, "a")])
     second = EmulatedProcess(
@@ -203,6 +204,7 @@ class _Case(unittest.TestCase):
         self.names = current_tests()
 
 
+@pytest.mark.thorough
 def test_a_unittest_that_runs_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PYTEST_CURRENT_TEST", "tests/test_x.py::test_y[a b] (call)")
     assert current_tests() == ["tests/test_x.py::test_y[a b]"]
@@ -212,6 +214,7 @@ def test_a_unittest_that_runs_is_named(monkeypatch: pytest.MonkeyPatch):
     assert case.names == [case.id()]
 
 
+@pytest.mark.thorough
 def test_memory_goes_with_its_tensor_and_what_nothing_wrote_is_known():
     memory = ProgramMemory()
     with ProgramOperations(memory):

@@ -116,6 +116,7 @@ def test_a_baseline_is_recorded_and_held_to(kernel_lsp, repository):
     assert "the baseline cannot be used" in answer.stderr.lower()
 
 
+@pytest.mark.thorough
 def test_warnings_fail_when_they_are_to(kernel_lsp, repository):
     (repository / "scale.cu").write_text(KERNEL.replace("if (i", "// kernel-lsp: ignore[KL010]\n    if (i"))
     assert kernel_lsp("check", ".").returncode == 0
@@ -127,6 +128,7 @@ def test_warnings_fail_when_they_are_to(kernel_lsp, repository):
     assert kernel_lsp("check", ".").returncode == 0
 
 
+@pytest.mark.thorough
 def test_what_changed_may_hold_no_kernel(kernel_lsp, repository):
     assert kernel_lsp("check", "plain.py").returncode == 2
     answer = kernel_lsp("check", "--changed", "plain.py")
@@ -146,6 +148,7 @@ def test_a_rule_is_explained(kernel_lsp):
     assert "Did you mean KL012" in " ".join(wrong.stderr.split())
 
 
+@pytest.mark.thorough
 def test_unchanged_files_are_checked_again_in_a_fraction_of_the_time(environment, tmp_path):
     """`tests/bench/check_latency.py` measures how long it takes."""
     folder = tmp_path / "examples"
@@ -163,6 +166,7 @@ def test_unchanged_files_are_checked_again_in_a_fraction_of_the_time(environment
     assert min(seconds[1:]) < seconds[0] / 3, seconds
 
 
+@pytest.mark.thorough
 def test_watching_ends_cleanly(repository, environment):
     (repository / "scale.cu").write_text(BROKEN)
     command = [sys.executable, "-u", "-c", START, "watch", "."]

@@ -80,6 +80,7 @@ def test_check_finds_an_error_at_its_place(kernel_lsp, tmp_path):
     assert (said["files"][0]["path"], said["files"][0]["diagnostics"][0]["line"]) == ("scale.cu", 4)
 
 
+@pytest.mark.thorough
 def test_facts_for_two_architectures(kernel_lsp):
     answer = kernel_lsp("facts", "scale.cu", "--arch", "sm_80,sm_90", "--json")
     assert answer.returncode == 0, answer.stderr
@@ -101,6 +102,7 @@ def test_check_finds_what_lies_out_of_bounds(kernel_lsp, tmp_path):
     assert [(d["path"], d["line"]) for d in found] == [("scale.cu", 4)], file["diagnostics"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("body", "verdict", "words"),
     [
@@ -148,6 +150,7 @@ def test_a_verdict_is_repeated_by_the_commands_on_its_card(kernel_lsp, tmp_path)
     assert kernel_lsp("report", "--sources", "x").returncode == 2
 
 
+@pytest.mark.thorough
 def test_judge_of_a_candidate_that_does_not_compile(kernel_lsp, tmp_path):
     (tmp_path / "other.cu").write_text(KERNEL.replace("x[i];", "x[i]"))
     answer = kernel_lsp("judge", "scale.cu", "other.cu")
@@ -165,6 +168,7 @@ def launch(module, x):
 """
 
 
+@pytest.mark.thorough
 def test_several_candidates_beside_one_baseline(kernel_lsp, tmp_path):
     renamed = KERNEL.replace("scale", "twice")
     for name, text in {
@@ -196,6 +200,7 @@ def test_several_candidates_beside_one_baseline(kernel_lsp, tmp_path):
     assert "n=1000 output 0 is wrong" in shown.stdout
 
 
+@pytest.mark.thorough
 def test_each_of_several_workloads_judges_and_is_named(kernel_lsp, tmp_path):
     own = (tmp_path / "scale_workload.py").read_text()
     lower = own.replace("CASES = [", "CASES = [\n    dict(n=33),", 1)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from emulated import EXAMPLES, PLANTED, check_files, expected_findings, findings_of, planted_pairs
+from emulated import EXAMPLES, check_files, expected_findings, findings_of, planted_pairs
 
 from kernel_lsp.source.files import find_kernels
 
@@ -12,35 +12,55 @@ pytest.importorskip("triton")
 
 ALL = sorted(p for p in EXAMPLES.glob("*/*") if p.suffix in (".cu", ".py") and find_kernels(p.read_text(), p))
 PAIRS = planted_pairs()
+THOROUGH = pytest.mark.thorough
 KINDS = {
     *("out-of-bounds", "misaligned", "uninitialised global", "uninitialised shared", "shared-race", "global-race"),
     *("divergent-barrier", "inactive-lane", "runaway-loop"),
 }
 
 
-def checked(folder: Path):
+def first_of_each(paths: list[Path], kinds) -> set[Path]:
+    """Return the first of the paths of each kind; a path may be of several."""
+    met, found = set(), set()
+    for path in paths:
+        if not kinds(path) <= met:
+            met |= kinds(path)
+            found.add(path)
+    return found
+
+
+def told(paths: list[Path], every_time: set[Path]):
+    """Return the paths as parameters, of which some are tried every time."""
+    return [
+        pytest.param(path, id=f"{path.parent.name}/{path.name}", marks=() if path in every_time else THOROUGH)
+        for path in paths
+    ]
+
+
+EXAMPLE_OF_EACH = first_of_each(ALL, lambda path: {path.parent.name})
+BUG_OF_EACH = first_of_each(
+    [planted for planted, _ in PAIRS], lambda path: {kind for kind, _ in expected_findings(path)}
+)
+TWIN_OF_EACH = {clean for planted, clean in PAIRS if planted in BUG_OF_EACH}
+
+
+@pytest.fixture(scope="module")
+def checked(request):
+    """Return the report of each file that a test of this run asks for."""
+    mine = (item for item in request.session.items if item.path == request.path)
+    paths = {item.callspec.params["path"] for item in mine if hasattr(item, "callspec")}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
-        return check_files(folder)
-
-
-@pytest.fixture(scope="module")
-def examples():
-    return checked(EXAMPLES)
-
-
-@pytest.fixture(scope="module")
-def programs():
-    return checked(PLANTED)
+        return check_files(*sorted(paths))
 
 
 def test_there_are_thirty_one_examples():
     assert len(ALL) == 31
 
 
-@pytest.mark.parametrize("path", ALL, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_an_example_is_right_on_the_emulator(examples, path: Path):
-    report = examples[path]
+@pytest.mark.parametrize("path", told(ALL, EXAMPLE_OF_EACH))
+def test_an_example_is_right_on_the_emulator(checked, path: Path):
+    report = checked[path]
     assert report.ok, report.diagnostics
     assert report.emulation is not None
     assert report.emulation.needs_gpu is None
@@ -62,15 +82,15 @@ def test_planted_bugs_are_at_least_two_of_each_kind():
     assert all(expected_findings(clean) == set() for _, clean in PAIRS)
 
 
-@pytest.mark.parametrize("planted", [planted for planted, _ in PAIRS], ids=lambda path: path.stem)
-def test_a_planted_bug_is_found_at_its_line(programs, planted: Path):
-    report = programs[planted]
-    assert findings_of(report) == expected_findings(planted)
+@pytest.mark.parametrize("path", told([planted for planted, _ in PAIRS], BUG_OF_EACH))
+def test_a_planted_bug_is_found_at_its_line(checked, path: Path):
+    report = checked[path]
+    assert findings_of(report) == expected_findings(path)
     assert not report.ok
 
 
-@pytest.mark.parametrize("clean", [clean for _, clean in PAIRS], ids=lambda path: path.stem)
-def test_nothing_is_found_in_the_clean_twin(programs, clean: Path):
-    report = programs[clean]
+@pytest.mark.parametrize("path", told([clean for _, clean in PAIRS], TWIN_OF_EACH))
+def test_nothing_is_found_in_the_clean_twin(checked, path: Path):
+    report = checked[path]
     assert findings_of(report) == set()
     assert report.ok, report.diagnostics

@@ -42,6 +42,7 @@ def spare(tasks):
     return Spare(lambda work: tasks.append(asyncio.ensure_future(work)))
 
 
+@pytest.mark.thorough
 def test_its_workers_import_before_a_job_is_known_and_serve_it(spare, tasks, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     kernel = kernel_file(tmp_path)
