@@ -38,6 +38,20 @@ _SAMPLED = {
     "unit/judge/test_judging_answers.py": 3,
     "unit/judge/test_statistics_regimes.py": 3,
     "unit/judge/test_statistics_simulation.py": 5,
+    "unit/refine/test_rewrite_atomics.py": 4,
+    "unit/refine/test_rewrite_block_rows.py": 4,
+    "unit/refine/test_rewrite_multi_element.py": 3,
+    "unit/refine/test_rewrite_parallel_rows.py": 6,
+    "unit/refine/test_rewrite_register_tile.py": 6,
+    "unit/refine/test_rewrite_split_columns.py": 4,
+    "unit/refine/test_rewrite_tile_product.py": 5,
+    "unit/refine/test_rewrite_vectorize.py": 3,
+    "unit/refine/test_rewrites_of_any_kernel.py": 5,
+    "unit/refine/test_strategies_on_kernelbench_files.py": 3,
+    "unit/refine/test_strategies_with_a_model.py": 3,
+    "unit/runner/test_fused_measure.py": 3,
+    "unit/runner/test_oracle_and_workload.py": 3,
+    "unit/runner/test_right_and_wrong_candidates.py": 4,
 }
 """Files whose tests are alike and take long: of so many one runs every time, and the others are `thorough`."""
 _runtime = pytest.StashKey[str]()
