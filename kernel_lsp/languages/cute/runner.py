@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from kernel_lsp.compiler.assumed import Assumed
 from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
+from kernel_lsp.compiler.fake_gpu import fake_gpu
 from kernel_lsp.compiler.plan import Launch, LaunchTrace
-from kernel_lsp.compiler.pretend import pretend_gpu
 from kernel_lsp.compiler.together import together
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.languages.cute.source import find_entries
@@ -69,7 +69,7 @@ class _Cute:
 def _call(request: BuildCandidate, workload: Workload, compiler: "CallCompiler") -> None:
     """Call the workload's `launch` for each case, with tensors that are only shapes."""
     source, launch = request.kernel, request.launch
-    with pretend_gpu(request.device):
+    with fake_gpu(request.device):
         module = load_module(source.text, source.path)
         compiler.take_over(module, [entry.name for entry in find_entries(source.text, source.path)])
         bound = bind_launch(module, source.path, launch and launch.text, launch and launch.path)
