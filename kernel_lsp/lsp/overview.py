@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernel_lsp.check.baseline import find_root, name_in, read_baseline, regressions
 from kernel_lsp.check.places import base_name
-from kernel_lsp.compiler.kept import known_build
+from kernel_lsp.compiler.build_cache import cached_build
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_devices
 from kernel_lsp.errors import ConfigurationError, KernelLspError, SourceError
@@ -53,7 +53,7 @@ def look_at(document: Document, settings: Settings) -> Known:
     """Return the facts that earlier builds of a text left in the cache, and regressions from the baseline."""
     try:
         device = next(iter(target_devices(settings.gpu, settings.arch).values()))
-        built = known_build(settings, device, *as_it_stands(document.source, None, settings))
+        built = cached_build(settings, device, *as_it_stands(document.source, None, settings))
     except KernelLspError:  # its workload cannot be read, or there is no such GPU, which is said elsewhere
         return Known({}, {})
     if built is None:
