@@ -21,7 +21,7 @@ from kernel_lsp.lsp.catalog import CHECK, LOWER, MEND, REFINE, JobKind
 from kernel_lsp.lsp.checks import KnownChecks
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Document, Documents
-from kernel_lsp.lsp.job import Job, Wanted
+from kernel_lsp.lsp.job import Job, JobRequest
 from kernel_lsp.lsp.process import Service, ServiceFailure
 from kernel_lsp.lsp.progress_bar import ProgressBar, job_of
 from kernel_lsp.lsp.requests import JOB_PROGRESS
@@ -107,7 +107,7 @@ class Jobs:
         if self.gpu and not self._turn.locked():
             self._spare.keep(self._settings.at(document.path))
 
-    def start(self, wanted: Wanted) -> tuple[Job, bool]:
+    def start(self, wanted: JobRequest) -> tuple[Job, bool]:
         """Return the job for a request, and True if it was already under way.
 
         Raises:
@@ -280,7 +280,7 @@ class Jobs:
         now = self._documents.get(document.uri)
         wanted = job.wanted.kind is CHECK and self._settings.at(document.path).editor.judge_fixes
         if wanted and now is not None and now.text == document.text and self._checks.has_fixable_errors(document):
-            self.start(Wanted(MEND, now, unasked=True))
+            self.start(JobRequest(MEND, now, unasked=True))
 
 
 def _has_gpu() -> bool:

@@ -25,7 +25,7 @@ MOST = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownFacts:
     """The facts on a file's kernels as they stand.
 
     Attributes:
@@ -49,15 +49,15 @@ def kernel_paths(folders: Sequence[Path]) -> list[Path]:
     return found
 
 
-def look_at(document: Document, settings: Settings) -> Known:
+def look_at(document: Document, settings: Settings) -> KnownFacts:
     """Return the facts that earlier builds of a text left in the cache, and regressions from the baseline."""
     try:
         device = next(iter(target_devices(settings.gpu, settings.arch).values()))
         built = cached_build(settings, device, *as_it_stands(document.source, None, settings))
     except KernelLspError:  # its workload cannot be read, or there is no such GPU, which is said elsewhere
-        return Known({}, {})
+        return KnownFacts({}, {})
     if built is None:
-        return Known({}, {})
+        return KnownFacts({}, {})
     found = resources_of(built)
     facts: dict[str, KernelResources] = {}
     for one in found:
@@ -73,7 +73,7 @@ def look_at(document: Document, settings: Settings) -> Known:
         at = next((k for k in document.kernels if document.lines.position(k.name_span.start)[0] == worse.line), None)
         if at is not None:
             drift.setdefault(at.name, []).append(worse.message)
-    return Known(facts, drift)
+    return KnownFacts(facts, drift)
 
 
 def _files(folder: Path) -> Iterator[Path]:
