@@ -256,7 +256,7 @@ class Jobs:
             bar.end()
         if job.result is not None and "report" in job.result:
             self._checks.take(job.wanted.document, job.result)
-            self._mend(job)
+            self._mend(job, job.result)
         elif job.result is not None and "mends" in job.result:
             self._checks.mended(job.wanted.document, job.result["mends"])
         self._results.withdraw(job.id)
@@ -274,12 +274,12 @@ class Jobs:
         job.wanted, job.result = replace(job.wanted, document=replace(job.wanted.document, text="")), None
         job.ended.set()
 
-    def _mend(self, job: Job) -> None:
+    def _mend(self, job: Job, result: dict[str, Any]) -> None:
         """Have mechanical fixes of a check's errors checked in turn, if the text is still the same."""
         document = job.wanted.document
         now = self._documents.get(document.uri)
         wanted = job.wanted.kind is CHECK and self._settings.at(document.path).editor.judge_fixes
-        if wanted and now is not None and now.text == document.text and self._checks.has_fixable_errors(document):
+        if wanted and now is not None and now.text == document.text and result["mendable"]:
             self.start(JobRequest(MEND, now, unasked=True))
 
 
