@@ -119,7 +119,11 @@ def check_recordings(
     candidate: Sequence[Recorded],
     baseline: Sequence[Recorded],
 ) -> Ruling | None:
-    """Return the ruling on a candidate whose recorded launches overlap, unless the baseline's do too."""
+    """Return the rejection of a candidate by its recordings, or None.
+
+    It is rejected if its launches overlap or come out of order, or if more work lies between them, unless the
+    baseline's recordings show the same.
+    """
     disorderly = any(recorded.disorder for recorded in baseline)
     overlapping = any(recorded.overlap for recorded in baseline)
     between = max((recorded.between for recorded in baseline), default=0)
