@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_lsp.bench.plan import Asked, BenchJob, outstanding
+from kernel_lsp.bench.plan import BenchJob, Comparisons, outstanding
 from kernel_lsp.bench.published import ask_published
 from kernel_lsp.bench.records import CandidateResult, cheat_of, comparison_of
 from kernel_lsp.errors import KernelLspError
@@ -44,7 +44,7 @@ class ProblemRequest(Record):
 
     jobs: tuple[BenchJob, ...]
     known: tuple[CandidateResult, ...]
-    asked: Asked
+    asked: Comparisons
 
 
 class ResultPart(Record):
@@ -85,7 +85,7 @@ class _Attendance:
     """The work of a lane on one request; `results` are those known so far, by key."""
 
     lane: Lane
-    asked: Asked
+    asked: Comparisons
     tell: Callable[[ResultPart], None]
     results: dict[str, CandidateResult]
 

@@ -14,7 +14,7 @@ from kernel_lsp.source.kernel import Language
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Comparisons:
     """The comparisons requested beside the verdict.
 
     Attributes:
@@ -113,10 +113,10 @@ def conditions_of(
     return counted, gpus[0].name if gpus else "emulator", there
 
 
-def outstanding(result: CandidateResult, asked: Asked) -> Asked:
+def outstanding(result: CandidateResult, asked: Comparisons) -> Comparisons:
     """Return the requested parts that a result still lacks; only timed candidates are timed again."""
     compiled = asked.compiled and result.eager.right and result.eager.speedup is not None
-    return Asked(
+    return Comparisons(
         compiled=compiled and result.compiled is None and not result.compiled_trouble,
         published=asked.published and result.published is None and not result.published_trouble,
     )

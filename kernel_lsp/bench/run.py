@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from kernel_lsp.bench.attend import JUDGE_PROBLEM, ProblemRequest, ResultPart
-from kernel_lsp.bench.plan import Asked, BenchJob, BenchPlan, outstanding
+from kernel_lsp.bench.plan import BenchJob, BenchPlan, Comparisons, outstanding
 from kernel_lsp.bench.records import CandidateResult, GroupedLines, Ledger
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.pool.protocol import LanePool
@@ -52,7 +52,7 @@ Show = Callable[[BenchProgress], None]
 
 
 async def run_bench(
-    plan: BenchPlan, asked: Asked, ledger: Ledger, store: Store, pool: LanePool, show: Show = lambda _: None
+    plan: BenchPlan, asked: Comparisons, ledger: Ledger, store: Store, pool: LanePool, show: Show = lambda _: None
 ) -> BenchProgress:
     """Judge the candidates missing from the ledger; may be killed at any time and called again.
 
@@ -89,7 +89,7 @@ async def run_bench(
 class _Driver:
     """Keeps what lanes tell; the only writer of ledger and store."""
 
-    asked: Asked
+    asked: Comparisons
     lines: GroupedLines
     store: Store
     progress: BenchProgress
@@ -111,7 +111,7 @@ class _Driver:
     def lacks(self, job: BenchJob) -> bool:
         """Return True if a requested part of the job's result is missing."""
         result = self.progress.results.get(job.key)
-        return result is None or outstanding(result, self.asked) != Asked(compiled=False, published=False)
+        return result is None or outstanding(result, self.asked) != Comparisons(compiled=False, published=False)
 
     def request(self, jobs: Sequence[BenchJob]) -> ProblemRequest:
         """Return a request for what these jobs of one problem lack."""

@@ -9,8 +9,8 @@ from kernel_lsp.check.places import kernel_place
 from kernel_lsp.check.record import Examination, movable
 from kernel_lsp.compiler.assumed import Assumed
 from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.build_cache import cached_build
 from kernel_lsp.compiler.built import Built
-from kernel_lsp.compiler.kept import known_build
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError, WorkloadError
@@ -80,7 +80,8 @@ async def examine(
     target = Target(language, source, kernels, None, workload) if workload else None
     candidate = target.baseline if target else Candidate(language, source, None, "baseline", "baseline")
     try:
-        built = known_build(settings, builders.device, workload, candidate) or await builders.build(workload, candidate)
+        built = cached_build(settings, builders.device, workload, candidate)
+        built = built or await builders.build(workload, candidate)
         _take_build(built, notes)
         if target is not None and built.ok and run:
             if gpu is not None:

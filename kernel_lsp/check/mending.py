@@ -53,8 +53,7 @@ class Mend:
 
 def find_mends(source: SourceFile, finding: Diagnostic) -> Iterator[Mend]:
     """Yield mends of a finding, the most likely first; none for a rule without a mechanical cure."""
-    makers = {memory.OUT_OF_BOUNDS.id: _guards, memory.SHARED_RACE.id: _barriers}
-    maker = makers.get(finding.code or "")
+    maker = _MAKERS.get(finding.code or "")
     lines = Lines(source.text.encode())
     at = lines.offset(finding.line, finding.column)
     for kernel in find_kernels(source.text, source.path):
@@ -65,6 +64,11 @@ def find_mends(source: SourceFile, finding: Diagnostic) -> Iterator[Mend]:
         if statement is not None:
             for title, edits in maker(source.text.encode(), kernel, statement):
                 yield Mend(finding.code or "", finding.line, title, tuple(edits))
+
+
+def is_mendable(finding: Diagnostic) -> bool:
+    """Return True for an error of a rule that has mechanical cures."""
+    return finding.severity is Severity.ERROR and finding.code in _MAKERS
 
 
 async def judged(checker: Checker, source: SourceFile, report: FileReport) -> list[Mend]:
@@ -168,3 +172,7 @@ def _line_before(data: bytes, at: int, deeper: str = "") -> Edit:
     if indent.strip():  # something stands before it on its line
         return Edit(Span(at, at), "__syncthreads(); ")
     return Edit(Span(start, start), f"{indent.decode()}{deeper}__syncthreads();\n")
+
+
+_MAKERS = {memory.OUT_OF_BOUNDS.id: _guards, memory.SHARED_RACE.id: _barriers}
+"""The rules that have mechanical cures, and the functions that yield these."""

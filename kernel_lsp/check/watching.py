@@ -41,7 +41,7 @@ class Checks(Protocol):
 
 
 @dataclass(frozen=True)
-class Standing:
+class FolderStatus:
     """The state of the kernel files below a folder.
 
     Attributes:
@@ -57,7 +57,7 @@ class Standing:
     problem: str | None = None
 
 
-async def watch_folder(folder: Path, checker: Checks, on_change: Callable[[Standing], None]) -> None:
+async def watch_folder(folder: Path, checker: Checks, on_change: Callable[[FolderStatus], None]) -> None:
     """Check all kernel files below `folder`, then those that a change affects, until cancelled.
 
     A change affects a kernel file if it is of that file or of one that its check has read: its workload, a header, a
@@ -87,7 +87,7 @@ class _Watch:
     """The files of one folder, with a task for each running check."""
 
     def __init__(
-        self, folder: Path, checker: Checks, on_change: Callable[[Standing], None], changes: "_Changes"
+        self, folder: Path, checker: Checks, on_change: Callable[[FolderStatus], None], changes: "_Changes"
     ) -> None:
         self._folder, self._checker, self._on_change, self._changes = folder, checker, on_change, changes
         self._reports: dict[Path, FileReport] = {}
@@ -168,7 +168,7 @@ class _Watch:
 
     def _show(self) -> None:
         reports = {path: self._reports[path] for path in sorted(self._reports)}
-        self._on_change(Standing(reports, dict(self._texts), frozenset(self.running), self._problem))
+        self._on_change(FolderStatus(reports, dict(self._texts), frozenset(self.running), self._problem))
 
 
 class _Changes(FileSystemEventHandler):

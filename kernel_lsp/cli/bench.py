@@ -11,7 +11,7 @@ import typer
 from rich.console import RenderableType
 from rich.live import Live
 
-from kernel_lsp.bench.plan import Asked, make_plan
+from kernel_lsp.bench.plan import Comparisons, make_plan
 from kernel_lsp.bench.proposing import plan_searches, search_problems
 from kernel_lsp.bench.records import Ledger, Search
 from kernel_lsp.bench.run import run_bench
@@ -105,7 +105,7 @@ def kernelbench(
             samples, searches, troubles = searching.samples, tuple(searching.in_order), searching.troubles
         plan = replace(make_plan(chosen, samples, settings, lanes.gpus, lanes.versions), searches=searches)
         with _live(bench_view) as show:
-            progress = asyncio.run(run_bench(plan, Asked(compiled, compat), book, store, lanes, show))
+            progress = asyncio.run(run_bench(plan, Comparisons(compiled, compat), book, store, lanes, show))
         progress.troubles |= troubles
         say_notices(store)
     unanswered = len(chosen) - len(progress.in_order) if propose else 0

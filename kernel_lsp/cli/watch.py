@@ -9,7 +9,7 @@ import typer
 from rich.live import Live
 
 from kernel_lsp.check import Checker
-from kernel_lsp.check.watching import Standing, watch_folder
+from kernel_lsp.check.watching import FolderStatus, watch_folder
 from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.options import Gpu, Workload
 from kernel_lsp.config.settings import Settings
@@ -46,15 +46,15 @@ async def _watch(folder: Path, settings: Settings, store: Store, workload: Path 
         with Live(console=err, auto_refresh=err.is_terminal, vertical_overflow="crop") as live:
             shown: set[int] = set()
 
-            def show(standing: Standing) -> None:
+            def show(status: FolderStatus) -> None:
                 if err.is_terminal:
-                    live.update(watch_view(standing, folder))
+                    live.update(watch_view(status, folder))
                     return
-                for report in standing.reports.values():
+                for report in status.reports.values():
                     if id(report) not in shown:
-                        out.print(file_view(report, standing.texts.get(report.path, "")))
+                        out.print(file_view(report, status.texts.get(report.path, "")))
                 shown.clear()
-                shown.update(id(report) for report in standing.reports.values())
+                shown.update(id(report) for report in status.reports.values())
 
             watching = asyncio.create_task(watch_folder(folder, checker, show))
             await asyncio.wait({watching, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)

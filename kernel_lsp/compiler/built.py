@@ -9,9 +9,9 @@ from kernel_lsp.compiler.assumed import Assumed
 from kernel_lsp.compiler.binary import Binary, Build, Diagnostic, Severity
 from kernel_lsp.compiler.cubin import code_digest
 from kernel_lsp.compiler.host.record import ExtensionBuild
+from kernel_lsp.compiler.merging import launches_of, merged_build, with_unique_symbols
 from kernel_lsp.compiler.plan import LaunchTrace
 from kernel_lsp.compiler.target import is_modern
-from kernel_lsp.compiler.together import apart, launches_of, together
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.host_launches import find_host_launches
 from kernel_lsp.source.language import source_part
@@ -109,8 +109,8 @@ def with_extensions(built: Built, extensions: Sequence[ExtensionBuild], candidat
     if not source_part(candidate.language).python:
         return replace(built, build=extensions[0].build, extensions=tuple(extensions))
     taken: dict[str, int] = {}
-    binaries = [apart(extension.binary, taken) for extension in extensions if extension.binary is not None]
-    merged = together([extension.build for extension in extensions], binaries)
+    binaries = [with_unique_symbols(one.binary, taken) for one in extensions if one.binary is not None]
+    merged = merged_build([extension.build for extension in extensions], binaries)
     written = [launch for unit in device_units(candidate.kernel.text) for launch in find_host_launches(unit.text)]
     launches = tuple(launch for b in binaries for kernel in b.kernels for launch in launches_of(kernel, written))
     return replace(

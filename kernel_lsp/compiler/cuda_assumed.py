@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from kernel_lsp.compiler.assumed import NO_TIME, Assumed
 from kernel_lsp.compiler.binary import Build, Severity
 from kernel_lsp.compiler.cuda_types import ATTEMPTS, instance_of
+from kernel_lsp.compiler.merging import launches_of
 from kernel_lsp.compiler.plan import LaunchTrace
-from kernel_lsp.compiler.together import launches_of
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.host_launches import HostLaunch, find_host_launches, find_named_instances

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from kernel_lsp.compiler.binary import Binary, Build
 from kernel_lsp.compiler.cache import BuildCache
 from kernel_lsp.compiler.cuda import build_cuda
+from kernel_lsp.compiler.merging import launches_of, merged_build, with_unique_symbols
 from kernel_lsp.compiler.options import BuildOptions
 from kernel_lsp.compiler.plan import Launch
-from kernel_lsp.compiler.together import apart, launches_of, together
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.host_launches import find_host_launches
 from kernel_lsp.source.modules import device_units
@@ -51,7 +51,7 @@ def build_inline(source: SourceFile, arch: str, options: BuildOptions, cache: Bu
         build = build_cuda(SourceFile(source.path, unit.text), arch, names, own, cache)
         builds.append(build)
         if build.binary is not None:
-            binary = apart(build.binary, taken)
+            binary = with_unique_symbols(build.binary, taken)
             binaries.append(binary)
             launches += [launch for kernel in binary.kernels for launch in launches_of(kernel, written)]
-    return InlineBuild(together(builds, binaries), tuple(binaries), tuple(launches))
+    return InlineBuild(merged_build(builds, binaries), tuple(binaries), tuple(launches))

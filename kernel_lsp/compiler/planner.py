@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from traceback import extract_tb
 from typing import Any
 
+from kernel_lsp.compiler.fake_gpu import fake_gpu
 from kernel_lsp.compiler.plan import Launch, LaunchTrace
-from kernel_lsp.compiler.pretend import pretend_gpu
 from kernel_lsp.compiler.shortfall import shortfall
 from kernel_lsp.device.device import Device
 from kernel_lsp.errors import WorkloadError
@@ -60,7 +60,7 @@ def plan_cuda(
 
     Raises:
         WorkloadError: `launch` is missing, raises, or launches something impossible.
-        CannotJudgeError: `launch` needs more of a GPU than is pretended.
+        CannotJudgeError: `launch` needs more of a GPU than is faked.
     """
     launch = launch or workload.launch
     if launch is None:
@@ -71,7 +71,7 @@ def plan_cuda(
         )
     known = {short for name in kernels for short in (name, name.rpartition("::")[2])}
     plans: list[LaunchTrace] = []
-    with pretend_gpu(device):
+    with fake_gpu(device):
         for number, case in enumerate(workload.cases):
             inputs = make_inputs(workload, case)
             module = _RecordingModule(known)

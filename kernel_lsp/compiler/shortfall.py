@@ -1,6 +1,6 @@
 """Tells errors caused by the substitutes for a GPU apart from errors of the code that runs on them.
 
-Worker processes only. The substitutes are the emulator, the fake GPU of `compiler.pretend` and torch's operations on
+Worker processes only. The substitutes are the emulator, the fake GPU of `compiler.fake_gpu` and torch's operations on
 the CPU. None of them can do all that a GPU can; an operation they lack says nothing about a kernel.
 """
 
@@ -18,7 +18,7 @@ _EMULATOR = (
     *(f"{_OURS / 'runner' / 'workers' / name}" for name in ("emulated_", "emulator.py")),
 )
 _ARGUMENTS = str(_OURS / "device" / "arguments.py")  # it checks the user's arguments, here as on a GPU
-_PRETENDED = "kernel_lsp.compiler.pretend"
+_FAKE = "kernel_lsp.compiler.fake_gpu"
 _NO_DEVICE = ("torch/cuda/", "torch/backends/")
 _NOT_ON_THE_CPU = ("not implemented for '", "from the 'CPU' backend")
 
@@ -29,7 +29,7 @@ def shortfall(error: BaseException) -> CannotJudgeError | None:
         return error
     if isinstance(error, WorkloadError):
         return None  # ours, about a request of the user's code
-    if isinstance(error, AttributeError) and type(error.obj).__module__.startswith(_PRETENDED):
+    if isinstance(error, AttributeError) and type(error.obj).__module__.startswith(_FAKE):
         return _needs_gpu(f"`{error.name}` of `torch.cuda`'s {type(error.obj).__name__.strip('_')}")
     said = str(error).strip().splitlines()
     words = type(error).__name__ + (f": {said[0]}" if said else "")

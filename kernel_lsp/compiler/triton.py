@@ -27,12 +27,12 @@ from triton.runtime.errors import OutOfResources, PTXASError
 
 from kernel_lsp.compiler.binary import Binary, Build, Diagnostic, KernelFacts, Severity
 from kernel_lsp.compiler.cubin import read_cubin
+from kernel_lsp.compiler.fake_gpu import ShapesOnly, fake_gpu
 from kernel_lsp.compiler.plan import Constant, Launch, LaunchTrace
-from kernel_lsp.compiler.pretend import ShapesOnly, pretend_gpu
 from kernel_lsp.compiler.ptxas import PtxasUsage, parse_ptxas_usage, with_spills
 from kernel_lsp.compiler.shortfall import shortfall
-from kernel_lsp.compiler.triton_ahead import compile_ahead
 from kernel_lsp.compiler.triton_driver import received_by
+from kernel_lsp.compiler.triton_precompile import precompile
 from kernel_lsp.compiler.triton_since import ArchitectureError
 from kernel_lsp.device.architectures import arch_number
 from kernel_lsp.device.device import Device
@@ -94,9 +94,9 @@ def build_triton(
         return tuple(plans)
 
     large = ShapesOnly() if workload.problem is not None else contextlib.nullcontext()
-    with pretend_gpu(device), large, received_by(recorder, device), recorder.hearing():
+    with fake_gpu(device), large, received_by(recorder, device), recorder.hearing():
         try:
-            recorder.known = compile_ahead(launch_all, recorder.heard, processes)
+            recorder.known = precompile(launch_all, recorder.heard, processes)
             plans = launch_all()
         except WorkloadError as error:
             if error.__cause__ is not None and (lacking := shortfall(error.__cause__)) is not None:

@@ -18,15 +18,15 @@ from triton.runtime.jit import JITFunction, KernelParam
 
 from kernel_lsp.compiler.assumed import NO_TIME, Assumed
 from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
+from kernel_lsp.compiler.fake_gpu import fake_gpu
 from kernel_lsp.compiler.forks import in_forks
 from kernel_lsp.compiler.partial_module import PartialModule
 from kernel_lsp.compiler.plan import LaunchTrace
-from kernel_lsp.compiler.pretend import pretend_gpu
 from kernel_lsp.compiler.ptxas import PtxasUsage
 from kernel_lsp.compiler.triton import Recorder, TritonBuild, diagnose, log_of, merged
-from kernel_lsp.compiler.triton_ahead import Usage
 from kernel_lsp.compiler.triton_arguments import gluon_argument, triton_argument
 from kernel_lsp.compiler.triton_driver import received_by
+from kernel_lsp.compiler.triton_precompile import Usage
 from kernel_lsp.compiler.triton_types import (
     ATTEMPTS,
     Attempt,
@@ -134,7 +134,7 @@ def build_assumed(source: SourceFile, device: Device, processes: int) -> tuple[T
     """
     start = time.perf_counter()
     recorder = Recorder(device.arch)
-    with pretend_gpu(device), received_by(recorder, device), recorder.hearing():
+    with fake_gpu(device), received_by(recorder, device), recorder.hearing():
         try:
             module = PartialModule(source.path, source.text)
         except WorkloadError as error:

@@ -41,8 +41,25 @@ def _words(value: object) -> object:
     return shlex.split(value) if isinstance(value, str) else value
 
 
+INPUT_FAMILIES = (
+    *("normal", "shifted", "large", "tiny", "ties", "sorted", "alternating", "above", "below", "outliers"),
+    *("vast", "minute", "spiked", "signed", "nonfinite", "nan", "nan-in-data", "infinite-in-data"),
+    *("unaligned", "strided", "padded"),
+    *(f"misaligned-{number}" for number in range(1, policy.MISALIGNED_TENSORS + 1)),
+    "weights",
+)
+"""Names of the input families, which `workload.families` defines for worker processes."""
+
+
+def _family(name: str) -> str:
+    if name not in INPUT_FAMILIES:
+        raise ValueError(f"`{name}` is no input family; these are: {', '.join(INPUT_FAMILIES)}")
+    return name
+
+
 Folder = Annotated[Path, BeforeValidator(_anchor)]
 Arch = Annotated[str, AfterValidator(_known)]
+FamilyName = Annotated[str, AfterValidator(_family)]
 Proposer = Annotated[str, Field(pattern=r"^(rewriter|tuner|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$")]
 Variables = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]+\*?$")]  # never all of them: some are secrets
 PoolAddress = Annotated[str, Field(pattern=r"^(local|ray|ray://[^\s/:]+:\d{1,5}|ray://\[[0-9a-fA-F:]+\]:\d{1,5})$")]
@@ -71,7 +88,7 @@ class JudgeSettings(_Section):
     """GPU time for timing one candidate, in milliseconds; after it the verdict is AMBIGUOUS."""
     slow_budget_s: float = Field(default=policy.SLOW_BUDGET_SECONDS, gt=0)
     """Seconds that launches may take in one judgement where the baseline needs 0.1 s or more for each of them."""
-    families: Annotated[list[str], Names] = []
+    families: Annotated[list[FamilyName], Names] = []
     """Input families to check with, by name; empty means all that apply to the workload."""
     emulator_seconds: float = Field(default=policy.EMULATED_SECONDS, gt=0)
     """Processor time for the emulated runs of one version without a GPU, in seconds; more of it reaches more cases."""

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from kernel_lsp import policy
 from kernel_lsp.compiler.binary import Binary
+from kernel_lsp.compiler.build_cache import store_build
 from kernel_lsp.compiler.built import Built, failed, in_given_terms, with_extensions
 from kernel_lsp.compiler.headers import user_headers
 from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.compiler.host.request import ExtensionRequest
 from kernel_lsp.compiler.includers import including_files, text_before
-from kernel_lsp.compiler.kept import keep_build
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.compiler.options import BuildOptions
 from kernel_lsp.compiler.project_headers import include_folders
@@ -178,7 +178,7 @@ class Builders:
         built = Built(answer.build, answer.plans, binaries=answer.binaries, assumed=answer.assumed, lasting=lasting)
         # Variants are many, and seldom asked for again; host code is no part of the key.
         if candidate.origin == "baseline" and not asked and lasting:
-            keep_build(self._settings, device, workload, candidate, built)
+            store_build(self._settings, device, workload, candidate, built)
         if asked:
             built = replace(
                 with_extensions(built, asked, candidate), host_texts=_host_texts(candidate, answer.requests)

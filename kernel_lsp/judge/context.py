@@ -15,7 +15,7 @@ from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.judge.inputs.other_sizes import OtherSizesCheck
 from kernel_lsp.judge.integrity.accesses import FinalLooks
 from kernel_lsp.judge.integrity.host_time import CallTimes
-from kernel_lsp.judge.integrity.launches import Seen
+from kernel_lsp.judge.integrity.launches import ObservedLaunches
 from kernel_lsp.judge.measure.blocks import Series
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.measure.procedure import FirstLook
@@ -80,13 +80,13 @@ class MeasuredBaseline:
     cases: tuple[TimedCase, ...] = ()
     untimed: tuple[TimedCase, ...] = ()
     recorded: tuple[Recorded, ...] = ()
-    seen: Seen = field(default_factory=Seen)
+    seen: ObservedLaunches = field(default_factory=ObservedLaunches)
     looks: FinalLooks | None = None
     other_sizes: OtherSizesCheck | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class SessionContext:
     """The surroundings of all judgements of one session.
 
     Attributes:
@@ -117,7 +117,7 @@ class Context:
     """One judgement on its way through the stages; each stage fills in its part.
 
     Attributes:
-        bench: the session's part.
+        session: what all judgements of the session share.
         candidate: the version under judgement.
         known: True if judged in full before, beside another baseline: plain inputs only, and no final checks.
         always_run: run it even if it is the baseline's own program.
@@ -144,7 +144,7 @@ class Context:
         final_checks: when a confirmed gain had its final checks; None before there is one.
     """
 
-    bench: Bench
+    session: SessionContext
     candidate: Candidate
     known: bool = False
     always_run: bool = False
@@ -163,7 +163,7 @@ class Context:
     confirmation_blocks: int = 0
     device: DeviceState | None = None
     protections: tuple[str, ...] = ()
-    seen: Seen = field(default_factory=Seen)
+    seen: ObservedLaunches = field(default_factory=ObservedLaunches)
     traces: list[Trace] = field(default_factory=list[Trace])
     calls: list[CallTimes] = field(default_factory=list[CallTimes])
     sustained: SustainedRun | None = None
@@ -181,8 +181,8 @@ class Context:
     @property
     def measured(self) -> MeasuredBaseline:
         """The measured baseline; later stages come only where there is one."""
-        assert self.bench.measured is not None, "an earlier stage ends where nothing is measured"
-        return self.bench.measured
+        assert self.session.measured is not None, "an earlier stage ends where nothing is measured"
+        return self.session.measured
 
     @property
     def untimed(self) -> tuple[TimedCase, ...]:

@@ -14,7 +14,7 @@ from kernel_lsp.config.variables import named_variables
 from kernel_lsp.device.choice import target_device
 from kernel_lsp.device.nvml import Faults
 from kernel_lsp.judge.building import Built
-from kernel_lsp.judge.context import Bench, Context
+from kernel_lsp.judge.context import Context, SessionContext
 from kernel_lsp.judge.facts import opcodes
 from kernel_lsp.judge.final import FinalChecks
 from kernel_lsp.judge.measure import intervals
@@ -34,9 +34,9 @@ _SHOWN_NOTES = 8
 
 def verdict_of(context: Context, ruling: Ruling, faults: Faults | None) -> Verdict:
     """Return the verdict for a judgement that ended with this ruling."""
-    bench, candidate = context.bench, context.candidate
+    session, candidate = context.session, context.candidate
     known = {"kernel-lsp": __version__, "judge": policy_digest()} | versions()
-    address = address_of(bench, candidate, known)
+    address = address_of(session, candidate, known)
     with context.timeline.stage("evidence"):
         evidence = _evidence(context, ruling, known, address, faults)
     trace = pack(trace_since(context.timeline.spans, context.timeline.traced_from))
@@ -54,7 +54,7 @@ def verdict_of(context: Context, ruling: Ruling, faults: Faults | None) -> Verdi
 
 
 def _evidence(context: Context, ruling: Ruling, known: dict[str, str], address: str, faults: Faults | None) -> Evidence:
-    bench, candidate, target = context.bench, context.candidate, context.bench.target
+    session, candidate, target = context.session, context.candidate, context.session.target
     return Evidence(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         baseline_digest=target.baseline.digest,
@@ -64,13 +64,13 @@ def _evidence(context: Context, ruling: Ruling, known: dict[str, str], address: 
         kernel_path=str(target.source.path),
         workload_path=str(target.workload.source.path),
         sources=_sources(target, candidate),
-        seed=bench.measured.harness.seed if bench.measured else None,
-        checks=(*_what_is_right(bench), *_notes(context), *context.findings.checks),
+        seed=session.measured.harness.seed if session.measured else None,
+        checks=(*_what_is_right(session), *_notes(context), *context.findings.checks),
         traces=tuple(context.traces),
         xids=faults.drain() if faults else (),
         errors=tuple(context.findings.errors),
         mismatch=ruling.mismatch,
-        baseline_resources=resources_of(bench.baseline_built),
+        baseline_resources=resources_of(session.baseline_built),
         candidate_resources=resources_of(context.built) if context.built else (),
         device=context.device,
         versions=known,
@@ -78,21 +78,21 @@ def _evidence(context: Context, ruling: Ruling, known: dict[str, str], address: 
         build_arch=context.built.arch if context.built else "",
         extensions=_extensions(context.built),
         build_log=context.built.build.log if context.built else "",
-        settings=bench.settings.judge.model_dump(mode="json", exclude={"families"}),
+        settings=session.settings.judge.model_dump(mode="json", exclude={"families"}),
         discarded_blocks=context.series.discarded if context.series else 0,
         protections=context.protections,
         command=_command(target, address),
         sustained=context.sustained,
-        baseline_opcodes=_opcodes(context, bench.baseline_built, ruling),
+        baseline_opcodes=_opcodes(context, session.baseline_built, ruling),
         candidate_opcodes=_opcodes(context, context.built, ruling),
         final_checks=context.final_checks,
         program=program_gain(context),
     )
 
 
-def _what_is_right(bench: Bench) -> tuple[Check, ...]:
+def _what_is_right(session: SessionContext) -> tuple[Check, ...]:
     """Return by what a captured workload says what is right, as a check that passed."""
-    right = bench.measured.harness.workload.right if bench.measured else ""
+    right = session.measured.harness.workload.right if session.measured else ""
     return (Check(name="what is right", status=CheckStatus.PASSED, detail=right),) if right else ()
 
 
@@ -104,16 +104,16 @@ def _notes(context: Context) -> tuple[Check, ...]:
     return (Check(name="host code", status=CheckStatus.PASSED, detail=said),)
 
 
-def address_of(bench: Bench, candidate: Candidate, known: dict[str, str]) -> str:
+def address_of(session: SessionContext, candidate: Candidate, known: dict[str, str]) -> str:
     """Return the content address of a verdict: a hash of texts, settings, toolchain, device, and the judge itself."""
     made_of = {
-        "baseline": bench.target.baseline.digest,
+        "baseline": session.target.baseline.digest,
         "candidate": candidate.digest,
-        "workload": bench.target.workload.source.text,
-        "settings": bench.settings.judge.model_dump(mode="json"),
-        "environment": named_variables(bench.settings.runner.environment),
+        "workload": session.target.workload.source.text,
+        "settings": session.settings.judge.model_dump(mode="json"),
+        "environment": named_variables(session.settings.runner.environment),
         "versions": known,
-        "device": bench.gpu.uuid if bench.gpu else repr(target_device(bench.gpu, bench.settings.arch)),
+        "device": session.gpu.uuid if session.gpu else repr(target_device(session.gpu, session.settings.arch)),
     }
     return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:20]
 
@@ -124,7 +124,7 @@ def _opcodes(context: Context, built: Built | None, ruling: Ruling) -> dict[str,
     Empty for other outcomes, and for a gain that is shown before its final checks.
     """
     counts = ruling.outcome is Outcome.FASTER and context.final_checks is not FinalChecks.UNDER_WAY
-    return opcodes(built, context.bench.settings) if built is not None and counts else {}
+    return opcodes(built, context.session.settings) if built is not None and counts else {}
 
 
 def _sources(target: Target, candidate: Candidate) -> dict[str, str]:
@@ -198,7 +198,7 @@ def _speedup(context: Context, blocks: Sequence[float]) -> tuple[float, tuple[fl
 
 def program_gain(context: Context) -> ProgramGain | None:
     """Return what the change gives the program of a captured workload; None for others, or if nothing was timed."""
-    workload, series = context.bench.target.workload, context.series
+    workload, series = context.session.target.workload, context.series
     if not workload.captured or series is None or not series.combined:
         return None
     capture = read_capture(workload.source.text, workload.source.path)

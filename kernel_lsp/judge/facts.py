@@ -8,8 +8,8 @@ from pathlib import Path
 
 from kernel_lsp.compiler.assumed import Assumed
 from kernel_lsp.compiler.binary import Diagnostic
+from kernel_lsp.compiler.build_cache import build_files, cached_build
 from kernel_lsp.compiler.built import Built
-from kernel_lsp.compiler.kept import kept_files, known_build
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.compiler.sass import MachineCode, disassemble, mix
 from kernel_lsp.config.settings import Settings
@@ -67,7 +67,7 @@ RunnerError where workers cannot be started."""
 async def open_builder() -> AsyncGenerator[Compile]:
     """Yield a function that compiles one file for all target architectures; its workers stay warm between calls.
 
-    No worker starts for a build that is already in the cache (see `known_build`).
+    No worker starts for a build that is already in the cache (see `cached_build`).
     """
     async with AsyncExitStack() as stack:
         pool: Pool | None = None
@@ -82,7 +82,7 @@ async def open_builder() -> AsyncGenerator[Compile]:
             pool = started = pool or await stack.enter_async_context(Pool(warm_minutes=settings.runner.warm_minutes))
 
             async def one(device: Device) -> Built:
-                known = known_build(settings, device, found, candidate)
+                known = cached_build(settings, device, found, candidate)
                 if known is not None:
                     return known
                 mine = builders.setdefault((said, device), Builders(started, settings, device))
@@ -151,7 +151,7 @@ def machine_code(built: Built, settings: Settings) -> tuple[KernelMachineCode, .
     for image in built.images:
         wanted = [kernel.entry for kernel in image.kernels if kernel.entry in names]
         if wanted:
-            functions = disassemble(image.cubin, kept_files(settings, ".sass"), by_triton=built.build.way == "triton")
+            functions = disassemble(image.cubin, build_files(settings, ".sass"), by_triton=built.build.way == "triton")
             codes = {code.function: code for code in functions}
             for entry in wanted:
                 # Triton compiles a function several times, into an image each; `#2` names the second.

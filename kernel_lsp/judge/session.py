@@ -17,7 +17,7 @@ from kernel_lsp.device.lock import gpu_lock
 from kernel_lsp.device.nvml import Faults, Gpu, free_bytes
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
 from kernel_lsp.judge.building import Builders, Built
-from kernel_lsp.judge.context import Bench, Context, MeasuredBaseline, Timeline
+from kernel_lsp.judge.context import Context, MeasuredBaseline, SessionContext, Timeline
 from kernel_lsp.judge.errors import UnjudgedError, unattributed
 from kernel_lsp.judge.evidence import verdict_of
 from kernel_lsp.judge.harness import Harness
@@ -211,7 +211,7 @@ class Session:
         """
         assert self.harness is not None, "open the session first"
         for last in (False, True):
-            context = Context(self._bench(), candidate, known, always_run, on_decision, self._timeline())
+            context = Context(self._shared(), candidate, known, always_run, on_decision, self._timeline())
             if on_confirmed is not None:
                 context.on_confirmed = partial(_show_early, context, on_confirmed)
             with unattributed(), self.harness.launch_time.judgement():
@@ -226,9 +226,9 @@ class Session:
         began, self._traced_from = self._traced_from, None
         return Timeline(self.pool.spans, time.monotonic_ns() if began is None else began)
 
-    def _bench(self) -> Bench:
+    def _shared(self) -> SessionContext:
         assert self.baseline_built is not None, "open the session first"
-        return Bench(
+        return SessionContext(
             self.target,
             self.settings,
             self.gpu,

@@ -64,9 +64,9 @@ class VerdictTrace(msgspec.Struct, frozen=True):
     left_out: int = 0
 
     def gpu_busy(self) -> tuple[tuple[int, int], ...]:
-        """Return when some process waited for the GPU: start and end in microseconds, in order, without overlap.
+        """Return the times in which a process waited for the GPU: (start, end) in microseconds, in order, disjoint.
 
-        Work of others, and work that nobody waited for, is not known here.
+        Work of other programs is not among them, nor work that no process waited for.
         """
         return union((piece.start, piece.end) for piece in self.pieces if piece.gpu)
 

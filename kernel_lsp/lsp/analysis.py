@@ -85,7 +85,7 @@ class Analysis:
         return found if text == document.text else []
 
     def counted(self, document: Document, counters: list[dict[str, Any]]) -> None:
-        """Store the counters of a check that ran a text on the emulator."""
+        """Store the counters that a check got for a text by running it on the emulator."""
         self._counters[document.uri] = document.text, counters
         self._client.refresh()
 

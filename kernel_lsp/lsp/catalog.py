@@ -1,7 +1,7 @@
 """The requests that clients can make beyond the protocol, each declared once: jobs, commands, kinds of code actions.
 
 Capabilities, code actions, lenses, commands, titles, the work in the service process and the tables of
-`docs/lsp-protocol.md` are made from these records. It imports nothing, because `greeting` needs it at once.
+`docs/lsp-protocol.md` are made from these records. It imports nothing, because `lsp.initialize` needs it at once.
 """
 
 from dataclasses import dataclass

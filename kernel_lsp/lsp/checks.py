@@ -32,10 +32,6 @@ class _LastCheck:
     findings: tuple[CheckedFinding, ...]
 
 
-_FIXABLE = ("KL010", "KL014")
-"""Rules whose findings `check.mending` has fixes for; it is heavy, and imported by jobs alone."""
-
-
 @dataclass(frozen=True, slots=True)
 class JudgedFix:
     """A fix of a finding that was checked: its rule and line, from 0, and its edits as spans of the checked text."""
@@ -103,11 +99,6 @@ class KnownChecks:
         if result is not None and same and document.uri not in self._last:
             self.take(document, result)
             self._client.refresh()
-
-    def has_fixable_errors(self, document: Document) -> bool:
-        """Return True if the last check of a text found errors that there may be a mechanical fix for."""
-        last = self._last.get(document.uri)
-        return last is not None and any(one.rule in _FIXABLE for one in last.findings)
 
     def mended(self, document: Document, mends: list[dict[str, Any]]) -> None:
         """Take the fixes of a text that were checked."""

@@ -7,7 +7,7 @@ from pygls.lsp.server import LanguageServer
 from pygls.protocol import default_converter
 
 from kernel_lsp import __version__
-from kernel_lsp.lsp import greeting
+from kernel_lsp.lsp import initialize
 from kernel_lsp.lsp.protocol import Protocol
 
 
@@ -18,7 +18,7 @@ class EditorConnection(LanguageServer):
 
     def __init__(self) -> None:
         super().__init__(
-            greeting.NAME,
+            initialize.NAME,
             __version__,
             types.TextDocumentSyncKind.Full,
             protocol_cls=Protocol,

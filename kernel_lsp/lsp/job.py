@@ -13,7 +13,7 @@ from kernel_lsp.report.units import interval_text, speedup_text, talking_text
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class JobRequest:
     """A request for a job of one kind, on `kernel` of a text, or on all of its kernels if that is None.
 
     `label` names a rewrite, or a module's choice; of a search it is the sentence that the user asked it with. With
@@ -59,7 +59,7 @@ class Job:
     """
 
     id: str
-    wanted: Wanted
+    wanted: JobRequest
     state: State = State.WAITING
     doing: str = "waiting"
     reason: str = ""

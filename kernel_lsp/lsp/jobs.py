@@ -21,7 +21,7 @@ from kernel_lsp.lsp.catalog import CHECK, LOWER, MEND, REFINE, JobKind
 from kernel_lsp.lsp.checks import KnownChecks
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Document, Documents
-from kernel_lsp.lsp.job import Job, Wanted
+from kernel_lsp.lsp.job import Job, JobRequest
 from kernel_lsp.lsp.process import Service, ServiceFailure
 from kernel_lsp.lsp.progress_bar import ProgressBar, job_of
 from kernel_lsp.lsp.requests import JOB_PROGRESS
@@ -107,7 +107,7 @@ class Jobs:
         if self.gpu and not self._turn.locked():
             self._spare.keep(self._settings.at(document.path))
 
-    def start(self, wanted: Wanted) -> tuple[Job, bool]:
+    def start(self, wanted: JobRequest) -> tuple[Job, bool]:
         """Return the job for a request, and True if it was already under way.
 
         Raises:
@@ -256,7 +256,7 @@ class Jobs:
             bar.end()
         if job.result is not None and "report" in job.result:
             self._checks.take(job.wanted.document, job.result)
-            self._mend(job)
+            self._mend(job, job.result)
         elif job.result is not None and "mends" in job.result:
             self._checks.mended(job.wanted.document, job.result["mends"])
         self._results.withdraw(job.id)
@@ -274,13 +274,13 @@ class Jobs:
         job.wanted, job.result = replace(job.wanted, document=replace(job.wanted.document, text="")), None
         job.ended.set()
 
-    def _mend(self, job: Job) -> None:
+    def _mend(self, job: Job, result: dict[str, Any]) -> None:
         """Have mechanical fixes of a check's errors checked in turn, if the text is still the same."""
         document = job.wanted.document
         now = self._documents.get(document.uri)
         wanted = job.wanted.kind is CHECK and self._settings.at(document.path).editor.judge_fixes
-        if wanted and now is not None and now.text == document.text and self._checks.has_fixable_errors(document):
-            self.start(Wanted(MEND, now, unasked=True))
+        if wanted and now is not None and now.text == document.text and result["mendable"]:
+            self.start(JobRequest(MEND, now, unasked=True))
 
 
 def _has_gpu() -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernel_lsp.check.baseline import find_root, name_in, read_baseline, regressions
 from kernel_lsp.check.places import base_name
-from kernel_lsp.compiler.kept import known_build
+from kernel_lsp.compiler.build_cache import cached_build
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_devices
 from kernel_lsp.errors import ConfigurationError, KernelLspError, SourceError
@@ -25,7 +25,7 @@ MOST = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownFacts:
     """The facts on a file's kernels as they stand.
 
     Attributes:
@@ -49,15 +49,15 @@ def kernel_paths(folders: Sequence[Path]) -> list[Path]:
     return found
 
 
-def look_at(document: Document, settings: Settings) -> Known:
+def look_at(document: Document, settings: Settings) -> KnownFacts:
     """Return the facts that earlier builds of a text left in the cache, and regressions from the baseline."""
     try:
         device = next(iter(target_devices(settings.gpu, settings.arch).values()))
-        built = known_build(settings, device, *as_it_stands(document.source, None, settings))
+        built = cached_build(settings, device, *as_it_stands(document.source, None, settings))
     except KernelLspError:  # its workload cannot be read, or there is no such GPU, which is said elsewhere
-        return Known({}, {})
+        return KnownFacts({}, {})
     if built is None:
-        return Known({}, {})
+        return KnownFacts({}, {})
     found = resources_of(built)
     facts: dict[str, KernelResources] = {}
     for one in found:
@@ -73,7 +73,7 @@ def look_at(document: Document, settings: Settings) -> Known:
         at = next((k for k in document.kernels if document.lines.position(k.name_span.start)[0] == worse.line), None)
         if at is not None:
             drift.setdefault(at.name, []).append(worse.message)
-    return Known(facts, drift)
+    return KnownFacts(facts, drift)
 
 
 def _files(folder: Path) -> Iterator[Path]:

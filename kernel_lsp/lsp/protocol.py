@@ -49,7 +49,7 @@ class Protocol(LanguageServerProtocol):
 
     initialized = False
     exited = False
-    _greeted: str | int | None = None
+    _answered: str | int | None = None
 
     # We keep the documents, so pygls's own handling of them is removed; `server` registers handlers.
     lsp_text_document__did_open = None  # pyright: ignore[reportAssignmentType]
@@ -80,23 +80,23 @@ class Protocol(LanguageServerProtocol):
         return self._shutdown
 
     async def run(
-        self, reader: asyncio.StreamReader, first: bytes | int | None, greeted: str | int | None = None
+        self, reader: asyncio.StreamReader, first: bytes | int | None, answered: str | int | None = None
     ) -> None:
         """Handle messages until the client sends `exit` or is gone.
 
         Args:
             reader: the client's messages.
             first: the first of them.
-            greeted: its id, where it is an `initialize` and was answered already.
+            answered: its id, where it is an `initialize` and was answered already.
         """
-        message, self._greeted = first, greeted
+        message, self._answered = first, answered
         while message is not None:
             if isinstance(message, int):
                 self._refuse_size(message)
             else:
                 self.receive(message)
-            if self._greeted is not None and not self.initialized:  # its parameters are not sound: go without them
-                self.receive(json.dumps(_INITIALIZE | {"id": greeted}).encode())
+            if self._answered is not None and not self.initialized:  # its parameters are not sound: go without them
+                self.receive(json.dumps(_INITIALIZE | {"id": answered}).encode())
             if self.exited:
                 return
             message = await read_message(reader)
@@ -187,13 +187,13 @@ class Protocol(LanguageServerProtocol):
                 waiting.set_exception(error)
 
     def _send_response(self, msg_id: Any, result: Any = None, error: types.ResponseError | None = None) -> None:
-        if msg_id == self._greeted:
-            self._greeted = None
+        if msg_id == self._answered:
+            self._answered = None
         else:
             super()._send_response(msg_id, result, error)
 
     def _refuse(self, request: str | int | None, code: _ERRORS, why: str) -> None:
-        if request is None or request != self._greeted:
+        if request is None or request != self._answered:
             self._send_data({"jsonrpc": self.VERSION, "id": request, "error": {"code": code.value, "message": why}})
 
 

@@ -19,9 +19,9 @@ from kernel_lsp.lsp.settings import ClientSettings
 
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
+    from kernel_lsp.lsp.document_status import DocumentStatus
     from kernel_lsp.lsp.evidence import Found
-    from kernel_lsp.lsp.standing import DocumentStatus
-    from kernel_lsp.refine.offers import Known, Offer
+    from kernel_lsp.refine.offers import KnownOffers, Offer
     from kernel_lsp.source.kernel import Kernel
     from kernel_lsp.store.store import Store
 
@@ -35,7 +35,7 @@ class _Read:
     opened: tuple[Document, ...]
     changes: int
     at: float
-    standing: "DocumentStatus"
+    status: "DocumentStatus"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class StoredVerdicts:
         self._stores: dict[Path, Store] = {}
         self._opening = asyncio.Lock()
         self._reading: set[str] = set()
-        self._known: dict[Path, Known] = {}
+        self._known: dict[Path, KnownOffers] = {}
         self._read: dict[str, _Read] = {}
         self._unsaved: dict[str, tuple[Path, dict[str, Any]]] = {}
         self._pending: dict[str, _Pending] = {}
@@ -129,29 +129,29 @@ class StoredVerdicts:
         return store
 
     def latest(self, document: Document) -> "DocumentStatus | None":
-        """Return the last known standing of a text, maybe an older one; newer data is read, and lenses refreshed."""
+        """Return the last known status of a text, maybe an older one; newer data is read, and lenses refreshed."""
         read = self._read.get(document.uri)
         if document.uri not in self._reading and (read is None or not self._is_fresh(read, document)):
             self._reading.add(document.uri)
             self._background.start(self._refresh(document, read))
-        return read.standing if read is not None else None
+        return read.status if read is not None else None
 
     async def _refresh(self, document: Document, before: "_Read | None") -> None:
         try:
             found = await self.of(document)
         finally:
             self._reading.discard(document.uri)
-        if before is None or found != before.standing:
+        if before is None or found != before.status:
             self._client.refresh()
 
     async def of(self, document: Document) -> "DocumentStatus":
-        """Return the standing of a text as it is."""
+        """Return the status of a text as it is."""
         settings = self._settings.at(document.path)
         store = await self._store(settings.paths.data)
         opened = tuple(self._documents)
         read = self._read.get(document.uri)
         if read is not None and read.changes == store.changes() and self._is_fresh(read, document):
-            return read.standing
+            return read.status
         texts = {d.path: d.text for d in opened if d.on_disk}
         unsaved = [verdict for folder, verdict in self._unsaved.values() if folder == settings.paths.data]
         unsaved += [one.document for one in self._pending.values() if one.folder == settings.paths.data]
@@ -160,9 +160,9 @@ class StoredVerdicts:
         voiceless: dict[str, str] = {}
         if document.module is not None:
             voiceless = await asyncio.to_thread(_find_voiceless, document, settings)
-        standing = replace(found, untimed=settings.refine.untimed, voiceless=voiceless)
-        self._read[document.uri] = _Read((document, *opened), store.changes(), time.monotonic(), standing)
-        return standing
+        status = replace(found, untimed=settings.refine.untimed, voiceless=voiceless)
+        self._read[document.uri] = _Read((document, *opened), store.changes(), time.monotonic(), status)
+        return status
 
     async def offer_of(self, document: Document, verdict: str) -> "Offer":
         """Return the variant of a text that has this verdict.
@@ -221,19 +221,19 @@ def _open_store(folder: Path) -> "Store":
 
 
 def _look(*given: Any) -> "DocumentStatus":
-    from kernel_lsp.lsp.standing import look
+    from kernel_lsp.lsp.document_status import look
 
     return look(*given)
 
 
 def _find_voiceless(*given: Any) -> dict[str, str]:
-    from kernel_lsp.lsp.standing import find_voiceless
+    from kernel_lsp.lsp.document_status import find_voiceless
 
     return find_voiceless(*given)
 
 
 def _find_cures(*given: Any) -> list[str]:
-    from kernel_lsp.lsp.standing import find_cures
+    from kernel_lsp.lsp.document_status import find_cures
 
     return find_cures(*given)
 

@@ -1,6 +1,6 @@
 """One session of the language server, from its first message to its end, over pipes or a socket.
 
-The server is imported only after the client has its answer to `initialize`; see `greeting`.
+The server is imported only after the client has its answer to `initialize`; see `lsp.initialize`.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.lsp.framing import LARGEST_LINE, framed, read_message
-from kernel_lsp.lsp.greeting import greet
+from kernel_lsp.lsp.initialize import answer_initialize
 
 if TYPE_CHECKING:
     from kernel_lsp.lsp.server import Server
@@ -74,13 +74,13 @@ async def _over_socket(port: int, say: Callable[[int], None], commanded: Mapping
 async def _session(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, commanded: Mapping[str, object]) -> int:
     """Serve one client until `exit`, the end of its messages, or a signal."""
     first = await read_message(reader)
-    greeting = greet(first) if isinstance(first, bytes) else None
-    if greeting is not None:
-        writer.write(framed(greeting[1]))
+    answered = answer_initialize(first) if isinstance(first, bytes) else None
+    if answered is not None:
+        writer.write(framed(answered[1]))
     server = _make_server(commanded)
     protocol = server.client.protocol
     protocol.set_writer(_Writer(writer))  # pyright: ignore[reportArgumentType]
-    reading = asyncio.ensure_future(protocol.run(reader, first, greeting[0] if greeting else None))
+    reading = asyncio.ensure_future(protocol.run(reader, first, answered[0] if answered else None))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, reading.cancel)
     try:

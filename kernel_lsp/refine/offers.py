@@ -139,12 +139,12 @@ class Offer:
         return found
 
 
-Known = dict[tuple[str, float], Offer]
+KnownOffers = dict[tuple[str, float], Offer]
 """Verdicts read before, by their id and when they were written, each as the offer that it makes if it is FASTER."""
 
 
 def find_offers(
-    store: Store, baseline: Candidate, known: Known | None = None, unsaved: Sequence[Verdict] = ()
+    store: Store, baseline: Candidate, known: KnownOffers | None = None, unsaved: Sequence[Verdict] = ()
 ) -> tuple[Offer, ...]:
     """Return the faster variants known for a file, best first, found by its text or by its path.
 
@@ -175,7 +175,7 @@ def find_offers(
     return tuple(sorted(found.values(), key=lambda offer: offer.verdict.speedup or 0.0, reverse=True))
 
 
-def _read(store: Store, row: VerdictRow, known: Known) -> Offer | None:
+def _read(store: Store, row: VerdictRow, known: KnownOffers) -> Offer | None:
     """Return the verdict of a row; None if it is gone."""
     key = row.id, row.created
     if key not in known and (document := store.find_verdict(row.id)) is not None:

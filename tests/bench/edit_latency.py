@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.check import find_kernel_files
-from kernel_lsp.compiler.kept import known_build
+from kernel_lsp.compiler.build_cache import cached_build
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.device import device_named
@@ -67,7 +67,7 @@ async def measure(source: SourceFile, settings: Settings, pool: Pool, arch: str,
         await asyncio.sleep(0.05)  # an author types on while the next worker is made ready
         seconds.append((await once(edited(source, number)))[0])
     start = time.perf_counter()
-    assert known_build(settings, device_named(arch), workload, candidate) is not None
+    assert cached_build(settings, device_named(arch), workload, candidate) is not None
     return {
         "language": candidate.language.value,
         "median_ms": round(statistics.median(seconds) * 1e3, 1),

@@ -23,7 +23,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from kernel_lsp.bench.plan import Asked, BenchJob, BenchPlan, make_plan
+from kernel_lsp.bench.plan import BenchJob, BenchPlan, Comparisons, make_plan
 from kernel_lsp.bench.published import TRIALS, ask_published
 from kernel_lsp.bench.records import CandidateResult, Ledger
 from kernel_lsp.bench.run import run_bench
@@ -88,7 +88,7 @@ async def judge_ours(
     begun, store = time.monotonic(), open_store(settings.paths.data)
     try:
         async with ending(until):
-            await run_bench(plan, Asked(compiled=False), ledger, store, LocalPool(tuple(gpus), settings))
+            await run_bench(plan, Comparisons(compiled=False), ledger, store, LocalPool(tuple(gpus), settings))
     except TimeoutError:
         print("ours: the time is over", flush=True)
     finally:

@@ -84,7 +84,7 @@ def test_settings_and_records_wait_until_the_client_is_answered():
 def test_what_is_known_of_a_text_needs_neither_prompts_nor_a_model():
     """They are for modules without kernels; evidence and rewrites are for those who ask."""
     late = {"httpx", "jinja2", "kernel_lsp.refine.run", "kernel_lsp.refine.rewrites", "kernel_lsp.report.evidence"}
-    code = f"import sys, kernel_lsp.lsp.standing; print({late} & set(sys.modules))"
+    code = f"import sys, kernel_lsp.lsp.document_status; print({late} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "set()", done.stderr
 

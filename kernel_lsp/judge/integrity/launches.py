@@ -29,7 +29,7 @@ _SAME = "what was timed is what was launched"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedLaunches:
     """The side effects and GPU work of one version's launches.
 
     Attributes:
@@ -47,7 +47,7 @@ class Seen:
     untraced: str = ""
 
 
-async def observe(harness: Harness, subject: Subject, cases: Sequence[TimedCase]) -> Seen:
+async def observe(harness: Harness, subject: Subject, cases: Sequence[TimedCase]) -> ObservedLaunches:
     """Trace one launch on each of the cases.
 
     Raises:
@@ -67,7 +67,7 @@ async def observe(harness: Harness, subject: Subject, cases: Sequence[TimedCase]
             untraced = told.failed or str(error)
             break
     left = await subject.ask(LookForChanges())
-    return Seen(launches, operations, frozenset(left.changed), threads + len(left.threads), untraced)
+    return ObservedLaunches(launches, operations, frozenset(left.changed), threads + len(left.threads), untraced)
 
 
 def own_kernels(subject: Subject, told: Traced) -> OwnKernels:
@@ -82,14 +82,14 @@ def own_kernels(subject: Subject, told: Traced) -> OwnKernels:
 
 
 async def check_launches(
-    harness: Harness, subject: Subject, cases: Sequence[TimedCase], baseline: Seen, findings: Findings
-) -> tuple[Seen, list[Trace]]:
+    harness: Harness, subject: Subject, cases: Sequence[TimedCase], baseline: ObservedLaunches, findings: Findings
+) -> tuple[ObservedLaunches, list[Trace]]:
     """Trace a candidate's launches and compare them with the baseline's; `findings` gets the check and its ruling."""
     try:
         seen = await observe(harness, subject, cases)
     except RUN_ERRORS as error:
         findings.fail("kernel trace", ruling_of(error, "being traced", harness.cases[cases[0].draw.case]))
-        return Seen(), []
+        return ObservedLaunches(), []
     if why := _disturbs(seen, baseline):
         findings.fail(_STATE, rejected(f"the version {why}"))
         return seen, []
@@ -119,7 +119,11 @@ def check_recordings(
     candidate: Sequence[Recorded],
     baseline: Sequence[Recorded],
 ) -> Ruling | None:
-    """Return the ruling on a candidate whose recorded launches overlap, unless the baseline's do too."""
+    """Return the rejection of a candidate by its recordings, or None.
+
+    It is rejected if its launches overlap or come out of order, or if more work lies between them, unless the
+    baseline's recordings show the same.
+    """
     disorderly = any(recorded.disorder for recorded in baseline)
     overlapping = any(recorded.overlap for recorded in baseline)
     between = max((recorded.between for recorded in baseline), default=0)
@@ -139,7 +143,7 @@ async def check_timed(
     baseline: Subject,
     candidate: Subject,
     timed: Sequence[tuple[TimedCase, float]],
-    seen: tuple[Seen, Seen],
+    seen: tuple[ObservedLaunches, ObservedLaunches],
     shared: bool,
     findings: Findings,
 ) -> list[Trace]:
@@ -183,7 +187,7 @@ async def check_timed(
 
 
 async def _trace_both(
-    sides: tuple[Subject, Subject], case: TimedCase, of_baseline: Seen, alone: Launched, claimed_us: float
+    sides: tuple[Subject, Subject], case: TimedCase, of_baseline: ObservedLaunches, alone: Launched, claimed_us: float
 ) -> tuple[Launched, Launched, str | None, str | None]:
     """Trace a recording in both versions' processes.
 
@@ -200,7 +204,9 @@ async def _trace_both(
     return ran, before, why, trace.claims_too_little(ran, case.launches, claimed_us)
 
 
-async def check_surroundings(baseline: Subject, candidate: Subject, seen: Seen, findings: Findings) -> Ruling | None:
+async def check_surroundings(
+    baseline: Subject, candidate: Subject, seen: ObservedLaunches, findings: Findings
+) -> Ruling | None:
     """Look again, after timing, for what a candidate has changed in its process; return the ruling on it, or None.
 
     It may have waited until it was recorded or timed. Changes that the baseline's process shows by now too, or showed
@@ -208,11 +214,11 @@ async def check_surroundings(baseline: Subject, candidate: Subject, seen: Seen, 
     """
     theirs, ours = [await version.ask(LookForChanges()) for version in (baseline, candidate)]
     usual = replace(seen, changes=seen.changes | set(theirs.changed), threads=max(seen.threads, len(theirs.threads)))
-    why = _disturbs(Seen(changes=frozenset(ours.changed), threads=len(ours.threads)), usual)
+    why = _disturbs(ObservedLaunches(changes=frozenset(ours.changed), threads=len(ours.threads)), usual)
     return findings.fail(_STATE, rejected(f"once it is timed, the version {why}")) if why else None
 
 
-def _disturbs(seen: Seen, baseline: Seen) -> str | None:
+def _disturbs(seen: ObservedLaunches, baseline: ObservedLaunches) -> str | None:
     if changed := sorted(seen.changes - baseline.changes):
         return f"changes {', '.join(changed[:3])}, which others use"
     if seen.threads > baseline.threads:
@@ -239,7 +245,7 @@ def _record(
     )
 
 
-def _streams(seen: Seen) -> str:
+def _streams(seen: ObservedLaunches) -> str:
     streams = [{s for group in launched.groups for s in group.streams} for launched in seen.launches.values()]
     used = max(map(len, streams), default=0)
     return "one stream" if used <= 1 else f"{used} streams, joined"

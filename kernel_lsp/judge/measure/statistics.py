@@ -242,11 +242,17 @@ def guard(
     clear: Sequence[float] | None = None,
     once: bool = False,
 ) -> list[int]:
-    """Return the indices of the cases that got slower: by more than `delta` as estimated, and beyond doubt.
+    """Return the indices of the cases that got slower: the mean is above `delta`, and the whole interval above `clear`.
 
-    Beyond doubt is an interval that lies above 0, or above the case's own `clear`. Each case has its own `alpha`: a
-    correction for their number would hide real losses to spare a few false alarms. `once` says that the number of
-    blocks was fixed beforehand.
+    Each case is tested at `alpha`: a correction for their number would hide real losses to spare a few false alarms.
+
+    Args:
+        per_case: for each case ln(B/A) of each block.
+        delta: the least slowdown that counts, as ln(B/A).
+        alpha: chance that a case which is not slower is named.
+        floor: the least standard deviation that is assumed.
+        clear: for each case a bound on the error of its measurement, as ln(B/A); 0 by default.
+        once: True if the number of blocks was fixed beforehand.
     """
     width = half_width_once if once else half_width
     slower: list[int] = []

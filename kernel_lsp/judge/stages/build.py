@@ -17,10 +17,10 @@ from kernel_lsp.source.screening import host_notes, host_objections
 
 async def build(context: Context) -> Ruling | None:
     """Build the candidate."""
-    bench, candidate = context.bench, context.candidate
+    session, candidate = context.session, context.candidate
     with context.timeline.stage("build"):
         try:
-            built = context.built = await bench.builders.build(bench.target.workload, candidate)
+            built = context.built = await session.builders.build(session.target.workload, candidate)
         except CannotJudgeError as error:
             return Ruling(Outcome.UNTIMED, Stage.BUILD, f"it cannot be built on this machine: {error.message}")
     if built.extensions and (ruling := _screen_host_code(context, built)) is not None:
@@ -29,22 +29,22 @@ async def build(context: Context) -> Ruling | None:
         return Ruling(Outcome.BUILD_FAILED, Stage.BUILD, built.first_error)
     if not context.always_run and _same_program(context, built):
         return Ruling(Outcome.SAME, Stage.BUILD, "both are the same program to the machine: nothing was run")
-    if bench.measured is None:
-        reason = f"it builds; running it needs a GPU, and this machine has none: {bench.unmeasured}"
+    if session.measured is None:
+        reason = f"it builds; running it needs a GPU, and this machine has none: {session.unmeasured}"
         return Ruling(Outcome.UNTIMED, Stage.BUILD, reason)
-    if (broken := bench.measured.profile.findings.ruling) is not None:
+    if (broken := session.measured.profile.findings.ruling) is not None:
         return Ruling(broken.outcome, broken.stage, f"the baseline itself fails: {broken.reason}", broken.mismatch)
     return None
 
 
 def _screen_host_code(context: Context, built: Built) -> Ruling | None:
     """Check the C++ of a candidate's extensions, and the symbols that their libraries import."""
-    baseline = context.bench.target.baseline.kernel
+    baseline = context.session.target.baseline.kernel
     texts = built.host_texts or (context.candidate.kernel.text,)
     context.notes += host_notes(texts, baseline)
     if found := host_objections(texts, baseline):
         return ruling_on(found[0])
-    known = next(filter(None, map(_library, context.bench.baseline_built.extensions)), None)
+    known = next(filter(None, map(_library, context.session.baseline_built.extensions)), None)
     for extension in built.extensions:
         try:
             named = forbidden_symbols(library, known) if (library := _library(extension)) is not None else ()
@@ -68,12 +68,12 @@ def _library(extension: ExtensionBuild) -> bytes | None:
 
 def _same_program(context: Context, built: Built) -> bool:
     """Return True if both versions are the same program: by machine code and launches, or by syntax for Python."""
-    baseline, candidate = context.bench.target.baseline, context.candidate
-    if context.bench.target.workload.problem:
+    baseline, candidate = context.session.target.baseline, context.candidate
+    if context.session.target.workload.problem:
         return same_model(baseline.kernel.text, candidate.kernel.text)
     texts = [(baseline.launch, candidate.launch)]
     if compiler_part(candidate.language).compiles_at_launch:
         texts.append((baseline.kernel, candidate.kernel))
-    elif built.code is None or built.code != context.bench.baseline_built.code:
+    elif built.code is None or built.code != context.session.baseline_built.code:
         return False
     return all(same_python(a.text if a else "", b.text if b else "") for a, b in texts)

@@ -44,7 +44,7 @@ async def confirm(context: Context) -> Ruling | None:
     other = None if context.harness.large else context.running
     gains = context.first.decision.outcome is LookOutcome.PROVISIONAL_FASTER
     fresh = FreshInputs(context.harness, baseline, candidate, other, context.same_bits, rng)
-    async with context.bench.timer() as context.quieted:
+    async with context.session.timer() as context.quieted:
         with context.timeline.stage("record again"):
             pair = make_pair(context, baseline, candidate, rng, renewal=fresh if gains else None)
             await pair.make_ready()

@@ -29,7 +29,7 @@ async def correct(context: Context) -> Ruling | None:
     if profile.weak:
         reason = f"{WEAK}: {profile.weak[0]}; nothing was timed"
         return Ruling(Outcome.UNTIMED, Stage.CORRECT, reason)
-    if context.bench.gpu is None:
+    if context.session.gpu is None:
         reason = f"right on the emulator{_share(context)}; timing needs a GPU, and this machine has none"
         return Ruling(Outcome.UNTIMED, Stage.CORRECT, reason)
     if not context.measured.cases:

@@ -37,9 +37,9 @@ async def check_finally(context: Context, confirmed: Ruling) -> Ruling:
 
 async def _load_steadily(context: Context) -> None:
     """Run both sides under a steady load where power is a limit; skipped if GPU memory does not suffice."""
-    if context.bench.settings.judge.steady_load != "auto":
+    if context.session.settings.judge.steady_load != "auto":
         return
-    async with context.bench.timer():
+    async with context.session.timer():
         with context.timeline.stage("steady load"):
             longest = max(context.cases, key=lambda case: case.baseline_us)
             if longest.slow:

@@ -45,7 +45,7 @@ def not_emulated(context: Context, error: CannotJudgeError) -> Ruling:
     Raises:
         CannotJudgeError: there is a GPU.
     """
-    if context.bench.gpu is not None:
+    if context.session.gpu is not None:
         raise error
     line = f" (line {error.line})" if error.line else ""
     reason = f"it builds; running it needs a GPU, and this machine has none: {error.message}{line}"

@@ -10,7 +10,7 @@ from kernel_lsp.source.screening import Objection, notes, objections
 
 async def screen(context: Context) -> Ruling | None:
     """Check the candidate's text."""
-    target, candidate = context.bench.target, context.candidate
+    target, candidate = context.session.target, context.candidate
     text, path = candidate.kernel.text, candidate.kernel.path
     with context.timeline.stage("parse"):
         problem = target.workload.problem

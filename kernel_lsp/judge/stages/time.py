@@ -33,7 +33,7 @@ async def time(context: Context) -> Ruling | None:
     with context.timeline.stage("settle"):
         await context.harness.settle()
         await context.harness.rest(subject)
-    async with context.bench.timer() as context.quieted:
+    async with context.session.timer() as context.quieted:
         with context.timeline.stage("record"):
             pair = make_pair(context, measured.baseline, subject, rng, spread=policy.FIRST_LOOK_PLACES)
             await pair.make_ready()
@@ -53,7 +53,7 @@ async def time(context: Context) -> Ruling | None:
         with context.timeline.stage("time"):
             await warm_up((measured.baseline, subject), context.cases[-1])
             shared = device_now(context, series).shared
-            rule = DecisionRule.of(context.cases, context.bench.settings.judge, shared=shared, pairs=context.pairs)
+            rule = DecisionRule.of(context.cases, context.session.settings.judge, shared=shared, pairs=context.pairs)
             context.first = FirstLook(rule)
             decision = await _first_look(context, pair, series, context.first)
             context.device = device_now(context, series)
@@ -66,7 +66,7 @@ async def time(context: Context) -> Ruling | None:
 
 def device_now(context: Context, series: Series) -> DeviceState:
     """Return the GPU's state at the end of `series`, including whether other processes used it lately."""
-    return device_state(context.harness, series, context.bench.pids(), context.quieted)
+    return device_state(context.harness, series, context.session.pids(), context.quieted)
 
 
 def make_pair(
@@ -109,7 +109,7 @@ def decided(context: Context, decision: Decision) -> Ruling:
     """Return the ruling on a candidate that is no gain by its first blocks."""
     low, high = decision.interval.speedup.lower, decision.interval.speedup.upper
     ratio = speedup_of(decision.mean)
-    delta = context.bench.settings.judge.delta
+    delta = context.session.settings.judge.delta
     words = {
         LookOutcome.SLOWER: f"slower: {ratio:.3f}x ({low:.3f} to {high:.3f})",
         LookOutcome.SAME: f"no measurable difference ({low:.3f}x to {high:.3f}x)",

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from kernel_lsp.compiler.assumed import Assumed
 from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
+from kernel_lsp.compiler.fake_gpu import fake_gpu
+from kernel_lsp.compiler.merging import merged_build
 from kernel_lsp.compiler.plan import Launch, LaunchTrace
-from kernel_lsp.compiler.pretend import pretend_gpu
-from kernel_lsp.compiler.together import together
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.languages.cute.source import find_entries
 from kernel_lsp.runner.language import RunnerPart
@@ -59,7 +59,7 @@ class _Cute:
             raise WorkloadError("`launch` launches no kernel", called.path)
         took = time.perf_counter() - started
         builds = [Build(one, (), "cute", took / len(compiler.binaries)) for one in compiler.binaries]
-        build = together(builds, compiler.binaries)
+        build = merged_build(builds, compiler.binaries)
         kernels = [kernel for binary in compiler.binaries for kernel in binary.kernels]
         # Host code computes the number of blocks when it runs; their size is compiled in.
         launches = [Launch(k.name, (0, 0, 0), k.required_threads or (0, 0, 0), entry=k.entry) for k in kernels]
@@ -69,7 +69,7 @@ class _Cute:
 def _call(request: BuildCandidate, workload: Workload, compiler: "CallCompiler") -> None:
     """Call the workload's `launch` for each case, with tensors that are only shapes."""
     source, launch = request.kernel, request.launch
-    with pretend_gpu(request.device):
+    with fake_gpu(request.device):
         module = load_module(source.text, source.path)
         compiler.take_over(module, [entry.name for entry in find_entries(source.text, source.path)])
         bound = bind_launch(module, source.path, launch and launch.text, launch and launch.path)

@@ -33,7 +33,7 @@ from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.workload.spec import draft_line, kernel_file_of, workload_path
 
 if TYPE_CHECKING:
-    from kernel_lsp.lsp.standing import DocumentStatus
+    from kernel_lsp.lsp.document_status import DocumentStatus
     from kernel_lsp.refine.offers import Offer
 
 OPTIONS = types.CodeActionOptions(code_action_kinds=list(ACTION_KINDS), resolve_provider=True)
@@ -68,20 +68,20 @@ class CodeActions:
         use = [*_use(document)] if _wanted(only, QUICK_FIX) else []
         if not (document.kernels or document.module):
             return [*use]
-        standing = await self._results.of(document)
+        status = await self._results.of(document)
         span = document.span(params.range)
         kernels = [k for k in document.kernels if k.span.start <= span.end and span.start <= k.span.end]
         actions: list[types.CodeAction] = [*self._trust(document), *use]
         for kernel in kernels:
-            actions += self._of_kernel(document, kernel, standing)
+            actions += self._of_kernel(document, kernel, status)
         if document.module is not None:
-            actions += self._of_module(document, standing)
-        actions += self._of_file(document, standing)
-        actions += self._evidence(document, standing)
-        actions += self._draft(document, kernels, standing)
+            actions += self._of_module(document, status)
+        actions += self._of_file(document, status)
+        actions += self._evidence(document, status)
+        actions += self._draft(document, kernels, status)
         if _wanted(only, QUICK_FIX):
             actions += rule_fixes.judged(document, self._checks.fixes(document), params.context.diagnostics)
-            actions += await self._of_findings(document, kernels, standing, params.context.diagnostics)
+            actions += await self._of_findings(document, kernels, status, params.context.diagnostics)
             actions += rule_fixes.ignores(document, params.context.diagnostics)
             actions += rule_fixes.explanations(params.context.diagnostics)
         shows_disabled = self._client.shows_disabled_actions
@@ -120,31 +120,31 @@ class CodeActions:
             title = f"Trust {folder.name or folder}: compile and run what is in it"
             yield _command(title, QUICK_FIX, "trust", [uri_of(folder)])
 
-    def _of_kernel(self, document: Document, kernel: Kernel, standing: "DocumentStatus") -> Iterator[types.CodeAction]:
-        for offer in standing.offers_for(kernel.name):
+    def _of_kernel(self, document: Document, kernel: Kernel, status: "DocumentStatus") -> Iterator[types.CodeAction]:
+        for offer in status.offers_for(kernel.name):
             title = f"Apply {offer.verdict.evidence.candidate_label}: {speedup_title(offer.verdict)}"
             yield self._application(document, offer, title, kernel.name, resolves=self._client.resolves_edits)
-        for offer in [o for o in standing.older if any(k.name == kernel.name for k in o.kernels)][:1]:
+        for offer in [o for o in status.older if any(k.name == kernel.name for k in o.kernels)][:1]:
             title = f"Apply {offer.verdict.evidence.candidate_label}: {speedup_title(offer.verdict)}"
             yield types.CodeAction(title, REWRITES, disabled=types.CodeActionDisabled(_OLDER))
         for kind in jobs_on(JobSubject.KERNEL):
-            yield from self._job(kind, document, standing, kernel.name)
+            yield from self._job(kind, document, status, kernel.name)
 
-    def _of_module(self, document: Document, standing: "DocumentStatus") -> Iterator[types.CodeAction]:
-        for offer in self._edits.unwritten(document, standing):
+    def _of_module(self, document: Document, status: "DocumentStatus") -> Iterator[types.CodeAction]:
+        for offer in self._edits.unwritten(document, status):
             name = offer.new_path(document.path).name
             title = f"Write {name} ({offer.verdict.evidence.candidate_label}): {speedup_title(offer.verdict)}"
             resolves = self._client.resolves_edits and self._client.creates_files
             yield self._application(document, offer, title, resolves=resolves)
         for kind in jobs_on(JobSubject.MODULE):
             for choice in kind.choices:
-                yield from self._job(kind, document, standing, choice=choice)
+                yield from self._job(kind, document, status, choice=choice)
 
     def _job(
         self,
         kind: JobKind,
         document: Document,
-        standing: "DocumentStatus",
+        status: "DocumentStatus",
         kernel: str | None = None,
         choice: tuple[str | None, str] = (None, ""),
     ) -> Iterator[types.CodeAction]:
@@ -156,31 +156,31 @@ class CodeActions:
             yield _command(f"{kind.stop.format(**named)} ({job.text})", kind.action_kind, "cancel", [job.id])
         if running:
             return
-        why = self._readiness.why_not(kind, document, standing, label)
+        why = self._readiness.why_not(kind, document, status, label)
         if why is None and kernel is not None:
             self._jobs.expect(document)
         arguments = [document.uri, *(one for one in (kernel, label) if one is not None)]
         yield _command(kind.action.format(**named), kind.action_kind, kind.name, arguments, why)
 
-    def _of_file(self, document: Document, standing: "DocumentStatus") -> Iterator[types.CodeAction]:
+    def _of_file(self, document: Document, status: "DocumentStatus") -> Iterator[types.CodeAction]:
         kinds = jobs_on(JobSubject.FILE) + (jobs_on(JobSubject.KERNEL_FILE) if document.kernels else [])
         for kind in kinds:
-            yield from self._job(kind, document, standing)
+            yield from self._job(kind, document, status)
 
-    def _evidence(self, document: Document, standing: "DocumentStatus") -> Iterator[types.CodeAction]:
-        shown = [offer.verdict for offer in standing.offers]
+    def _evidence(self, document: Document, status: "DocumentStatus") -> Iterator[types.CodeAction]:
+        shown = [offer.verdict for offer in status.offers]
         named = [(speedup_title(verdict), verdict.id) for verdict in shown]
-        if standing.last is not None and all(verdict.id != standing.last.id for verdict in shown):
-            named.append((f"{standing.last.label}, {standing.last.verdict}", standing.last.id))
+        if status.last is not None and all(verdict.id != status.last.id for verdict in shown):
+            named.append((f"{status.last.label}, {status.last.verdict}", status.last.id))
         for title, verdict in named:
             yield _command(f"Show the evidence: {title}", EVIDENCE, "evidence", [verdict, document.uri])
 
     def _draft(
-        self, document: Document, kernels: Sequence[Kernel], standing: "DocumentStatus"
+        self, document: Document, kernels: Sequence[Kernel], status: "DocumentStatus"
     ) -> Iterator[types.CodeAction]:
-        if standing.draft is not None:
-            yield _command(f"Finish the draft {standing.draft.name}", DRAFT, "draft", [document.uri])
-        elif self._readiness.can_draft(document, standing):
+        if status.draft is not None:
+            yield _command(f"Finish the draft {status.draft.name}", DRAFT, "draft", [document.uri])
+        elif self._readiness.can_draft(document, status):
             kernel = (kernels or document.kernels)[0]
             title = f"Draft {workload_path(document.path).name} from {kernel.name}"
             yield _command(title, DRAFT, "draft", [document.uri, kernel.name])
@@ -189,7 +189,7 @@ class CodeActions:
         self,
         document: Document,
         kernels: Sequence[Kernel],
-        standing: "DocumentStatus",
+        status: "DocumentStatus",
         findings: Sequence[types.Diagnostic],
     ) -> list[types.CodeAction]:
         """Return actions that judge the rewrites which may fix a finding here; faster ones become suggestions."""
@@ -201,7 +201,7 @@ class CodeActions:
         actions: list[types.CodeAction] = []
         for kind in jobs_on(JobSubject.FINDING):
             for (kernel_name, label), of in cured.items():
-                for action in self._job(kind, document, standing, kernel_name, (label, label)):
+                for action in self._job(kind, document, status, kernel_name, (label, label)):
                     action.diagnostics = of
                     actions.append(action)
         return actions

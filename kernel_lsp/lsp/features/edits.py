@@ -11,14 +11,14 @@ from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.catalog import REFINE
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Document, Documents, uri_of
-from kernel_lsp.lsp.job import Wanted
+from kernel_lsp.lsp.job import JobRequest
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.source.files import write_new
 from kernel_lsp.source.text import apply_edits
 
 if TYPE_CHECKING:
-    from kernel_lsp.lsp.standing import DocumentStatus
+    from kernel_lsp.lsp.document_status import DocumentStatus
     from kernel_lsp.refine.offers import FileEdits, Offer
 
 _SEEN = 10.0  # seconds to wait for the text that an editor says it has changed
@@ -40,9 +40,9 @@ class Edits:
         self._client, self._background, self._documents = client, background, documents
         self._results, self._jobs = results, jobs
 
-    def unwritten(self, document: Document, standing: "DocumentStatus") -> "list[Offer]":
+    def unwritten(self, document: Document, status: "DocumentStatus") -> "list[Offer]":
         """Return a module's verified kernels that are not in a file yet, best first."""
-        return [offer for offer in standing.offers if not self._documents.has(offer.new_path(document.path))]
+        return [offer for offer in status.offers if not self._documents.has(offer.new_path(document.path))]
 
     async def ask_to_judge_again(self, document: Document, kernel: str | None, error: KernelLspError) -> None:
         """Show why nothing was applied, and offer to search a variant of the current text."""
@@ -50,7 +50,7 @@ class Edits:
         params = types.ShowMessageRequestParams(types.MessageType.Warning, error.said, [refine])
         answer = await self._client.window_show_message_request_async(params)
         if answer is not None and answer.title == refine.title and (now := self._documents.get(document.uri)):
-            self._jobs.start(Wanted(REFINE, now, kernel))
+            self._jobs.start(JobRequest(REFINE, now, kernel))
 
     async def may_apply_early(self, offer: "Offer") -> bool:
         """Ask the user whether to apply a variant whose final checks are under way, and return the answer."""

@@ -16,7 +16,7 @@ from kernel_lsp.lsp.catalog import CHECK
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Documents, path_of
 from kernel_lsp.lsp.features.texts import OpenTexts
-from kernel_lsp.lsp.job import Wanted
+from kernel_lsp.lsp.job import JobRequest
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.settings import ClientSettings
@@ -101,7 +101,7 @@ class Files:
         if not wanted or not self._permission.covers(document):
             return
         if (await self._results.of(document)).workload is not None:
-            self._jobs.start(Wanted(CHECK, document, unasked=True))
+            self._jobs.start(JobRequest(CHECK, document, unasked=True))
 
     def did_change_watched(self, params: types.DidChangeWatchedFilesParams) -> None:
         """React to changes on disk that the client reported."""

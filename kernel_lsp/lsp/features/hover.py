@@ -59,10 +59,10 @@ class Hover:
         if rows:
             head = "| arch | registers | shared memory | spills | occupancy | limit |"
             parts.append("\n".join([head, "| --- | --: | --: | --: | --: | --- |", *rows]))
-        if (standing := self._results.latest(document)) is not None:
-            if standing.measured is not None:
-                parts.append(f"As it stands: {standing.measured}.")
-            if (last := standing.last) is not None:
+        if (status := self._results.latest(document)) is not None:
+            if status.measured is not None:
+                parts.append(f"As it stands: {status.measured}.")
+            if (last := status.last) is not None:
                 on = f" on {last.device}" if last.device else ""
                 speedup = f", {speedup_text(last.speedup)}" if last.speedup is not None else ""
                 parts.append(f"Last verdict: {last.verdict}{speedup}{on}, on {last.label}.")

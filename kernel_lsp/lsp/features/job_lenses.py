@@ -20,7 +20,7 @@ from kernel_lsp.source.kernel import Kernel
 
 if TYPE_CHECKING:
     from kernel_lsp.judge.verdict import Verdict
-    from kernel_lsp.lsp.standing import DocumentStatus
+    from kernel_lsp.lsp.document_status import DocumentStatus
 
 Lens = types.Command
 
@@ -39,8 +39,8 @@ class JobLenses:
 
         There is one for each workload with which the text was measured.
         """
-        standing = self._results.latest(document)
-        timings = standing.timings if standing is not None else ()
+        status = self._results.latest(document)
+        timings = status.timings if status is not None else ()
         return [_lens(text, "evidence", verdict, document.uri) for text, verdict in timings]
 
     def of_jobs(self, document: Document, kernel: Kernel) -> list[Lens]:
@@ -50,10 +50,10 @@ class JobLenses:
         """
         if not self._readiness.covers(document):
             return self._trust(document)
-        standing = self._results.latest(document)
+        status = self._results.latest(document)
         kinds = [kind for kind in jobs_on(JobSubject.KERNEL) if kind.lens]
-        jobs = [lens for kind in kinds for lens in self._job(kind, document, standing, kernel.name)]
-        return [*self._workload(document, kernel, standing), *jobs]
+        jobs = [lens for kind in kinds for lens in self._job(kind, document, status, kernel.name)]
+        return [*self._workload(document, kernel, status), *jobs]
 
     def _trust(self, document: Document) -> list[Lens]:
         if not document.on_disk:
@@ -61,25 +61,25 @@ class JobLenses:
         folder = document.path.parent
         return [_lens(f"Not trusted: trust {folder.name or folder}", "trust", uri_of(folder))]
 
-    def _workload(self, document: Document, kernel: Kernel, standing: "DocumentStatus | None") -> list[Lens]:
+    def _workload(self, document: Document, kernel: Kernel, status: "DocumentStatus | None") -> list[Lens]:
         """Return the step that a kernel's workload is at."""
-        if standing is None:
+        if status is None:
             return []
-        if standing.draft is not None:
-            return [_lens(f"Draft: finish {standing.draft.name}", "draft", document.uri)]
-        if self._readiness.can_draft(document, standing):
+        if status.draft is not None:
+            return [_lens(f"Draft: finish {status.draft.name}", "draft", document.uri)]
+        if self._readiness.can_draft(document, status):
             return [_lens("Draft a workload", "draft", document.uri, kernel.name)]
-        if standing.workload is None:
+        if status.workload is None:
             return []
         checked = self._checks.found(document)
         if checked is None or self._jobs.running(CHECK, document.uri):
-            return self._job(CHECK, document, standing, None)
+            return self._job(CHECK, document, status, None)
         return [_lens(checked, CHECK.name, document.uri)]
 
     def of_variants(self, document: Document, kernel: Kernel) -> list[Lens]:
         """Return the best verified variant; picking it shows its difference from the text."""
-        standing = self._results.latest(document)
-        offers = standing.offers_for(kernel.name) if standing is not None else []
+        status = self._results.latest(document)
+        offers = status.offers_for(kernel.name) if status is not None else []
         return [_difference(document, one.verdict) for one in offers[:1]]
 
     def of_module_jobs(self, document: Document) -> list[Lens]:
@@ -87,14 +87,14 @@ class JobLenses:
         kinds = [kind for kind in jobs_on(JobSubject.MODULE) if kind.lens]
         if running := [job for kind in kinds for job in self._jobs.running(kind, document.uri)]:
             return [_stop(job) for job in running]
-        standing = self._results.latest(document)
+        status = self._results.latest(document)
         pairs = [(kind, choice) for kind in kinds for choice in kind.choices]
-        return [lens for kind, choice in pairs for lens in self._job(kind, document, standing, None, choice)]
+        return [lens for kind, choice in pairs for lens in self._job(kind, document, status, None, choice)]
 
     def of_written(self, document: Document) -> list[Lens]:
         """Return the best verified kernel for a module; picking it writes a new file."""
-        standing = self._results.latest(document)
-        offers = self._edits.unwritten(document, standing) if standing is not None else []
+        status = self._results.latest(document)
+        offers = self._edits.unwritten(document, status) if status is not None else []
         return [
             _lens(
                 f"Write {one.new_path(document.path).name}: {short_title(one.verdict)}",
@@ -107,14 +107,14 @@ class JobLenses:
         self,
         kind: JobKind,
         document: Document,
-        standing: "DocumentStatus | None",
+        status: "DocumentStatus | None",
         kernel: str | None,
         choice: tuple[str | None, str] = (None, ""),
     ) -> list[Lens]:
         label, shown = choice
         if running := self._jobs.running(kind, document.uri, kernel, label)[:1]:
             return [_stop(job) for job in running]
-        if standing is None or self._readiness.why_not(kind, document, standing, label) is not None:
+        if status is None or self._readiness.why_not(kind, document, status, label) is not None:
             return []
         given = [one for one in (kernel, label) if one is not None]
         return [

@@ -12,7 +12,7 @@ from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.catalog import CHECK, JOBS, REFINE, JobKind, JobSubject
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Documents
-from kernel_lsp.lsp.job import Wanted
+from kernel_lsp.lsp.job import JobRequest
 from kernel_lsp.lsp.jobs import Jobs, NoGpuError
 from kernel_lsp.lsp.requests import Nothing, OneJob, StartJob
 from kernel_lsp.lsp.wire import JobCancelled, JobList, StartedJob, extended
@@ -56,7 +56,7 @@ class JobRequests:
         params = types.ShowMessageRequestParams(types.MessageType.Info, error.said, [instead])
         answer = await self._client.window_show_message_request_async(params)
         if answer is not None and answer.title == instead.title:
-            self._jobs.start(Wanted(CHECK, self._documents.read(uri)))
+            self._jobs.start(JobRequest(CHECK, self._documents.read(uri)))
 
     def cancel_all(self, job: str | None) -> bool:
         """End a job, or all jobs; return True if any was under way."""
@@ -98,7 +98,7 @@ class JobRequests:
             cure = "It needs `Model`, `get_inputs` and `get_init_inputs`; a file with a `ModelNew` is refined."
             raise SourceError("This is no plain PyTorch module.", document.path, cure=cure)
         try:
-            job, joined = self._jobs.start(Wanted(kind, document, kernel, label))
+            job, joined = self._jobs.start(JobRequest(kind, document, kernel, label))
         except NoGpuError as error:
             self._background.start(self._offer_to_check(uri, error))
             raise protocol.failed(error, told=True) from None

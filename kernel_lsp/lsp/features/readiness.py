@@ -11,7 +11,7 @@ from kernel_lsp.refine.kernel_generation import LANGUAGES, new_path
 from kernel_lsp.source.language import source_part
 
 if TYPE_CHECKING:
-    from kernel_lsp.lsp.standing import DocumentStatus
+    from kernel_lsp.lsp.document_status import DocumentStatus
 
 
 class Readiness:
@@ -21,24 +21,24 @@ class Readiness:
         self._documents, self._permission, self._board, self._jobs = documents, permission, board, jobs
 
     def why_not(
-        self, kind: JobKind, document: Document, standing: "DocumentStatus", label: str | None = None
+        self, kind: JobKind, document: Document, status: "DocumentStatus", label: str | None = None
     ) -> str | None:
         """Return the first unmet need of a job, as a sentence; None if all are met."""
-        found = (self._missing(need, document, standing, label or "") for need in kind.needs)
+        found = (self._missing(need, document, status, label or "") for need in kind.needs)
         return next((why for why in found if why is not None), None)
 
-    def can_draft(self, document: Document, standing: "DocumentStatus") -> bool:
+    def can_draft(self, document: Document, status: "DocumentStatus") -> bool:
         """Return True if a first workload can be drafted: none is there, and it would be beside a kernel on disk."""
         language = document.language
         launches = language is not None and not source_part(language).launches_itself
-        there = standing.workload is not None or standing.problem is not None
+        there = status.workload is not None or status.problem is not None
         return bool(document.kernels) and launches and document.on_disk and not there
 
     def covers(self, document: Document) -> bool:
         """Return True if the text's folder is trusted."""
         return self._permission.covers(document)
 
-    def _missing(self, need: Need, document: Document, standing: "DocumentStatus", label: str) -> str | None:
+    def _missing(self, need: Need, document: Document, status: "DocumentStatus", label: str) -> str | None:
         match need:
             case Need.FILE:
                 return None if document.on_disk else "this text is in no file yet: save it first"
@@ -46,20 +46,20 @@ class Readiness:
                 why = "this folder is not trusted: nothing in it is compiled or run"
                 return None if self._permission.covers(document) else why
             case Need.SOUND_WORKLOAD:
-                return standing.problem
+                return status.problem
             case Need.WORKLOAD:
-                return None if standing.workload is not None else _wanted_workload(document)
+                return None if status.workload is not None else _wanted_workload(document)
             case Need.GPU:
-                there = self._jobs.gpu is not False or standing.untimed
+                there = self._jobs.gpu is not False or status.untimed
                 return None if there else "it needs an NVIDIA GPU, and this machine has none"
             case Need.MODEL:
-                return standing.voiceless.get(label)
+                return status.voiceless.get(label)
             case Need.FREE_PLACE:
                 place = new_path(document.path, LANGUAGES[label])
                 return f"{place.name} is there already: refine that" if self._documents.has(place) else None
             case Need.SAVED:
                 why = "the baseline is of the file, and this text differs from it: save it first"
-                return None if standing.saved else why
+                return None if status.saved else why
             case Need.NO_ERRORS:
                 wrong = self._board.wrong(document.uri)
                 return "it has errors: only what is well is recorded" if wrong else None

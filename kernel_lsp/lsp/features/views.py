@@ -44,9 +44,9 @@ from kernel_lsp.source.text import apply_edits
 
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
+    from kernel_lsp.lsp.document_status import DocumentStatus
     from kernel_lsp.lsp.evidence import Found
-    from kernel_lsp.lsp.overview import Known
-    from kernel_lsp.lsp.standing import DocumentStatus
+    from kernel_lsp.lsp.overview import KnownFacts
     from kernel_lsp.refine.offers import Offer
 
 
@@ -110,7 +110,7 @@ class Views:
                 document = self._documents.read(uri)
                 if not document.kernels:
                     continue
-                standing = await self._results.of(document)
+                status = await self._results.of(document)
             except KernelLspError as error:  # the file is gone, or is not text
                 if (path := path_of(uri)) is not None and path.is_file():
                     files.append(_unreadable(uri, error))
@@ -118,7 +118,7 @@ class Views:
             known = None
             if self._permission.covers(document):
                 known = await asyncio.to_thread(overview.look_at, document, self._settings.at(document.path))
-            files.append(_file(document, standing, known))
+            files.append(_file(document, status, known))
         return KernelFiles(tuple(files), complete=len(paths) < overview.MOST)
 
     async def checks(self, given: OneText) -> CheckedText:
@@ -129,8 +129,8 @@ class Views:
 
     async def variants(self, given: OneText) -> VariantList:
         """Return the verified variants of a text."""
-        standing = await self._results.of(self._documents.read(given.text_document.uri))
-        found = [(offer, True) for offer in standing.offers] + [(offer, False) for offer in standing.older]
+        status = await self._results.of(self._documents.read(given.text_document.uri))
+        found = [(offer, True) for offer in status.offers] + [(offer, False) for offer in status.older]
         return VariantList(tuple(extended(ListedVariant, _variant(offer), fits=fits) for offer, fits in found))
 
     async def variant(self, given: OneVariant) -> VariantTexts:
@@ -184,17 +184,17 @@ def _instructions_html(kernels: tuple[KernelOpcodes, ...], arch: str | None) -> 
     return instructions_html(kernels, arch)
 
 
-def _file(document: Document, standing: "DocumentStatus", known: "Known | None") -> FileRow:
-    last = standing.last
+def _file(document: Document, status: "DocumentStatus", known: "KnownFacts | None") -> FileRow:
+    last = status.last
     return FileRow(
         uri=document.uri,
         language=document.kernels[0].language,
         trusted=known is not None,
-        workload=standing.workload is not None,
-        problem=standing.problem,
-        measured=standing.measured,
+        workload=status.workload is not None,
+        problem=status.problem,
+        measured=status.measured,
         last=LastVerdict(last.id, last.verdict, last.label, last.speedup) if last else None,
-        kernels=tuple(_kernel(document, kernel, standing, known) for kernel in document.kernels),
+        kernels=tuple(_kernel(document, kernel, status, known) for kernel in document.kernels),
     )
 
 
@@ -202,9 +202,9 @@ def _unreadable(uri: str, error: KernelLspError) -> FileRow:
     return FileRow(uri, "", True, False, error.said, None, None, ())
 
 
-def _kernel(document: Document, kernel: Kernel, standing: "DocumentStatus", known: "Known | None") -> KernelRow:
+def _kernel(document: Document, kernel: Kernel, status: "DocumentStatus", known: "KnownFacts | None") -> KernelRow:
     fact = known.facts.get(kernel.name) if known else None
-    offers = standing.offers_for(kernel.name)
+    offers = status.offers_for(kernel.name)
     return KernelRow(
         name=kernel.name,
         line=document.range(kernel.name_span).start.line,

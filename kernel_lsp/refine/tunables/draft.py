@@ -155,7 +155,10 @@ class Draft:
         yield from (f"{left} * {right}" for left, right in combinations(names, 2))
 
     def link(self, place: SiteFile, number: Number, axis: int | None) -> bool:
-        """Let a literal of a grid or of a shared memory size follow its quantities; return False if it cannot."""
+        """Replace a literal of a grid or of a shared memory size by a formula of the tunables that it depends on.
+
+        Return False, with nothing replaced, if no formula gives its value.
+        """
         if (place, number.span) in self.sites:
             return True
         if number.value < 2:

@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 
 from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
+from kernel_lsp.compiler.fake_gpu import ShapesOnly, fake_gpu
 from kernel_lsp.compiler.host.request import ExtensionRequest
-from kernel_lsp.compiler.pretend import ShapesOnly, pretend_gpu
 from kernel_lsp.device.device import Device
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers.inline import recording
@@ -44,7 +44,7 @@ def execute_answer(source: SourceFile, workload: Workload, device: Device) -> Ex
     shapes = ShapesOnly()
     with recording() as requests:
         try:
-            with pretend_gpu(device), shapes:
+            with fake_gpu(device), shapes:
                 answer = load_answer(source, workload)
                 answer.build(0)
                 if not requests and "load_inline" in source.text:

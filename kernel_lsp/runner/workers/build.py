@@ -9,9 +9,9 @@ from pathlib import Path
 
 from kernel_lsp.compiler.binary import Binary
 from kernel_lsp.compiler.cuda import build_cuda
+from kernel_lsp.compiler.fake_gpu import fake_gpu
 from kernel_lsp.compiler.host import compiler
 from kernel_lsp.compiler.host.record import ExtensionBuild
-from kernel_lsp.compiler.pretend import pretend_gpu
 from kernel_lsp.runner.language import runner_part
 from kernel_lsp.runner.libraries import Before
 from kernel_lsp.runner.messages.build import (
@@ -83,7 +83,7 @@ class _Builder:
 def _workload(request: BuildCandidate) -> Workload | None:
     if request.workload is None:
         return None
-    with pretend_gpu(request.device):  # a workload may read the GPU's properties when it is imported
+    with fake_gpu(request.device):  # a workload may read the GPU's properties when it is imported
         return _loaded(request.workload)
 
 

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from kernel_lsp.compiler.binary import Binary
 from kernel_lsp.compiler.emulated import STANDS_IN, emulated_devices
+from kernel_lsp.compiler.fake_gpu import fake_gpu
+from kernel_lsp.compiler.fake_streams import capturing
 from kernel_lsp.compiler.host.record import ExtensionBuild, Launchable
 from kernel_lsp.compiler.launchers import TritonMetadata, TritonSource
-from kernel_lsp.compiler.pretend import pretend_gpu
-from kernel_lsp.compiler.pretend_streams import capturing
 from kernel_lsp.compiler.shortfall import shortfall
 from kernel_lsp.device.architectures import ARCHITECTURES
 from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_arguments
@@ -68,7 +68,7 @@ class Emulator:
     @contextlib.contextmanager
     def placement(self) -> Generator[None]:
         """Make torch, and Triton where expected, see one GPU in this block, which is this one."""
-        with pretend_gpu(self._devices[0], values=True), self._driver():
+        with fake_gpu(self._devices[0], values=True), self._driver():
             yield
 
     def grow(self) -> bool:

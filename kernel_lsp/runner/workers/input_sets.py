@@ -121,7 +121,7 @@ class InputSets:
         return _made(inputs, leaves)
 
     def remake(self, key: str, inputs: InputSet) -> Made:
-        """Make a set of inputs by its own function, and store it under `key`."""
+        """Make a set of inputs by its own function, store it under `key`, and return its memory layout."""
         return self.keep(key, inputs, self._made(inputs.make))
 
     def drop(self, key: str) -> None:

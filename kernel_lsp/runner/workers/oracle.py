@@ -18,7 +18,7 @@ from torch import Tensor
 from kernel_lsp import policy
 from kernel_lsp.compiler.binary import Binary
 from kernel_lsp.compiler.emulated import STANDS_IN
-from kernel_lsp.compiler.pretend import pretend_gpu
+from kernel_lsp.compiler.fake_gpu import fake_gpu
 from kernel_lsp.runner.messages import oracle as messages
 from kernel_lsp.runner.messages.oracle import Compared, Made, MemoryRates, OracleRole, Varied
 from kernel_lsp.runner.spans import WORKER
@@ -116,7 +116,7 @@ class Oracle:
         """Return the context for importing a workload: it may read the properties of a GPU that does not exist."""
         if self._device == "cuda" or is_problem(text):
             return contextlib.nullcontext()
-        return pretend_gpu(STANDS_IN, values=True)
+        return fake_gpu(STANDS_IN, values=True)
 
     def sizes(self) -> tuple[int, ...]:
         """Return the bytes of each case's inputs."""

@@ -6,7 +6,7 @@ from typing import ClassVar
 import pytest
 
 from kernel_lsp.bench.attend import ResultPart
-from kernel_lsp.bench.plan import Asked, make_plan
+from kernel_lsp.bench.plan import Comparisons, make_plan
 from kernel_lsp.bench.records import Ledger
 from kernel_lsp.bench.run import run_bench
 from kernel_lsp.bench.suite import find_problems, find_samples
@@ -55,7 +55,7 @@ def planned(tmp_path):
 
 async def run(planned, tmp_path, pool, published=False):
     with open_store(tmp_path / "data") as store:
-        return await run_bench(planned, Asked(False, published), Ledger(tmp_path / "ledger.jsonl"), store, pool)
+        return await run_bench(planned, Comparisons(False, published), Ledger(tmp_path / "ledger.jsonl"), store, pool)
 
 
 @pytest.mark.asyncio

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernel_lsp.bench.plan import Asked, outstanding
+from kernel_lsp.bench.plan import Comparisons, outstanding
 from kernel_lsp.bench.totals import add_up, fast_p
 from kernel_lsp.judge.verdict import WEAK, Outcome, Stage
 from tests.unit.bench.bench_results import comparison, published, result, wrong
@@ -61,12 +61,12 @@ def test_what_was_only_built_is_not_called_right():
 
 
 def test_what_is_asked_for_later_is_all_that_is_left():
-    both = Asked(compiled=True, published=True)
+    both = Comparisons(compiled=True, published=True)
     assert outstanding(result(), both) == both
-    assert outstanding(result(compiled=comparison(), published=published()), both) == Asked(False, False)
-    assert outstanding(result(compiled_trouble="it does not compile", published_trouble="no"), both) == Asked(
+    assert outstanding(result(compiled=comparison(), published=published()), both) == Comparisons(False, False)
+    assert outstanding(result(compiled_trouble="it does not compile", published_trouble="no"), both) == Comparisons(
         False, False
     )
-    assert outstanding(wrong("w"), both) == Asked(compiled=False, published=True)
+    assert outstanding(wrong("w"), both) == Comparisons(compiled=False, published=True)
     untimed = result(eager=comparison(Outcome.UNTIMED, None, Stage.CORRECT))
-    assert outstanding(untimed, both) == Asked(compiled=False, published=True)
+    assert outstanding(untimed, both) == Comparisons(compiled=False, published=True)

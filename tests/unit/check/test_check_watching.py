@@ -8,7 +8,7 @@ from check_support import HEADER, KERNEL, WORKLOAD, write_scale
 
 from kernel_lsp.check import watching as watching_module
 from kernel_lsp.check.record import FileReport
-from kernel_lsp.check.watching import QUIET_SECONDS, Standing, watch_folder
+from kernel_lsp.check.watching import QUIET_SECONDS, FolderStatus, watch_folder
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.kernel import Language
@@ -42,11 +42,13 @@ class Recording:
         return FileReport(source.path, Language.CUDA, "sm_90", ("scale",))
 
 
-def watching(folder: Path, steps: Callable[[Recording, list[Standing], "Until"], Awaitable[None]]) -> list[Standing]:
+def watching(
+    folder: Path, steps: Callable[[Recording, list[FolderStatus], "Until"], Awaitable[None]]
+) -> list[FolderStatus]:
     """Run `steps` while `folder` is watched; all that was shown."""
 
-    async def run() -> list[Standing]:
-        checker, shown = Recording(folder), list[Standing]()
+    async def run() -> list[FolderStatus]:
+        checker, shown = Recording(folder), list[FolderStatus]()
         task = asyncio.create_task(watch_folder(folder, checker, shown.append))
         try:
             async with asyncio.timeout(LONG):

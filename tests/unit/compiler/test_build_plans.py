@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernel_lsp.compiler.fake_gpu import fake_gpu
 from kernel_lsp.compiler.plan import Launch
 from kernel_lsp.compiler.planner import CudaPlan, plan_cuda
-from kernel_lsp.compiler.pretend import pretend_gpu
 from kernel_lsp.device.device import device_named
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.workload.execute import load_module
@@ -83,7 +83,7 @@ def test_no_launch_is_an_error_with_a_cure() -> None:
 
 
 def test_code_for_the_gpu_runs_as_if_there_were_one() -> None:
-    with pretend_gpu(device_named("sm_90a")):
+    with fake_gpu(device_named("sm_90a")):
         generator = torch.Generator(device="cuda").manual_seed(3)
         x = torch.randn(4, 5, device="cuda", generator=generator, dtype=torch.float16)
         assert (x.is_cuda, x.device, x.get_device()) == (True, torch.device("cuda", 0), 0)
@@ -113,7 +113,7 @@ def test_recurrent_layers_keep_their_weights_as_they_are(monkeypatch) -> None:
         raise AssertionError("asks cuDNN, which asks for a GPU")
 
     monkeypatch.setattr(torch.backends.cudnn, "is_acceptable", arrange)
-    with pretend_gpu(device_named("sm_90")), torch.device("cuda"):
+    with fake_gpu(device_named("sm_90")), torch.device("cuda"):
         states, _ = torch.nn.LSTM(3, 5, 2)(torch.zeros(7, 2, 3))
     assert states.shape == (7, 2, 5)
     with pytest.raises(AssertionError):
@@ -124,7 +124,7 @@ def test_large_inputs_take_no_memory() -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
-    with pretend_gpu(device_named("sm_80")):
+    with fake_gpu(device_named("sm_80")):
         before = resident()
         x = torch.randn(1 << 18, 1 << 18, device="cuda", dtype=torch.bfloat16)
         y = torch.zeros_like(x.t())
@@ -134,7 +134,7 @@ def test_large_inputs_take_no_memory() -> None:
 
 
 def test_zeros_can_be_written_and_differentiated() -> None:
-    with pretend_gpu(device_named("sm_80")):
+    with fake_gpu(device_named("sm_80")):
         x = torch.randn(1 << 20, device="cuda", requires_grad=True)
         (x * 2).sum().backward()
         y = torch.zeros(1 << 20, device="cuda")
@@ -146,7 +146,7 @@ def test_zeros_can_be_written_and_differentiated() -> None:
 
 
 def test_nobody_waits_for_the_values_of_large_random_inputs() -> None:
-    with pretend_gpu(device_named("sm_90")):
+    with fake_gpu(device_named("sm_90")):
         large, small = torch.randn(1 << 23, device="cuda"), torch.randn(8, device="cuda")
         shifted = 2 * (large - 200.0) / 3
         assert shifted.shape == large.shape

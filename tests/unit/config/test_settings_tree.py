@@ -133,3 +133,14 @@ def test_sizes(text, size):
 def test_what_is_no_size(text):
     with pytest.raises(ValueError, match="is not a size such as"):
         parse_size(text)
+
+
+@pytest.mark.parametrize("given", ["normal,enormous", ["normal", "enormous"]])
+def test_an_unknown_input_family_is_refused_with_the_known_ones(load, given):
+    with pytest.raises(ConfigurationError, match=r"`enormous` is no input family; these are: normal, .*, weights"):
+        load(overrides={"judge.families": given})
+
+
+def test_known_input_families_are_taken(load):
+    settings, _ = load(overrides={"judge.families": "normal, misaligned-2"})
+    assert settings.judge.families == ["normal", "misaligned-2"]

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.tensors import Argument
-from kernel_lsp.judge.context import Bench, Context, MeasuredBaseline
+from kernel_lsp.judge.context import Context, MeasuredBaseline, SessionContext
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
 from kernel_lsp.judge.inputs.draw import Draw
@@ -69,7 +69,7 @@ def fake_context(
         harness, fake_subject(name="A"), BaselineProfile(), tuple(cases), looks=cast(Any, looks)
     )
     made = (target, Settings(), None, cast(Any, None), cast(Any, None), measured, "", cast(Any, timer), frozenset[int])
-    context = Context(Bench(*made), target.baseline)
+    context = Context(SessionContext(*made), target.baseline)
     context.subject, context.cases = fake_subject(name="B"), tuple(cases)
     return context
 

@@ -72,7 +72,7 @@ class Confirmation:
 
         context = fake_context(fake_harness(rest=nothing, settle=nothing, enter=enter), self.placed, timer)
         context.series = Series.empty(self.placed)
-        context.first = FirstLook(DecisionRule.of(self.placed, context.bench.settings.judge, shared=False))
+        context.first = FirstLook(DecisionRule.of(self.placed, context.session.settings.judge, shared=False))
         for block in zip(*first, strict=True):
             context.first.add(block, 1.0)
         stood_in = {

@@ -119,10 +119,10 @@ def test_a_load_is_left_out_only_where_memory_is_short_and_needed_whole(
 
 def test_no_load_where_settings_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = Looks(monkeypatch)
-    settings = looks.context.bench.settings
+    settings = looks.context.session.settings
     judge = settings.judge.model_copy(update={"steady_load": "off"})
     looks.end.set()
-    looks.context.bench = replace(looks.context.bench, settings=settings.model_copy(update={"judge": judge}))
+    looks.context.session = replace(looks.context.session, settings=settings.model_copy(update={"judge": judge}))
     assert asyncio.run(looks.closer()) == GAIN
     assert looks.noted == ["look", "looked", "sizes"]
 

@@ -27,7 +27,7 @@ def judged(program_seconds: float = 10.0, scatter: float = 0.0, *, captured: boo
     workload = WorkloadFile(
         SourceFile(Path("k.capture.json"), capture_text(capture)), SAXPY, False, True, captured=captured
     )
-    context.bench = replace(context.bench, target=replace(context.bench.target, workload=workload))
+    context.session = replace(context.session, target=replace(context.session.target, workload=workload))
     blocks = [scattered(TWICE, scatter, 10), scattered(SAME, 0.0, 10)]
     context.series = Series(cases, blocks, [[90.0] * 10, [10.0] * 10], [[45.0] * 10, [10.0] * 10])
     context.confirmation_blocks = 10

@@ -16,7 +16,7 @@ from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.judge.integrity import fresh_inputs, outside_clock
 from kernel_lsp.judge.integrity.fresh_inputs import FreshInputs, remembers
-from kernel_lsp.judge.integrity.launches import Seen, check_surroundings, check_timed
+from kernel_lsp.judge.integrity.launches import ObservedLaunches, check_surroundings, check_timed
 from kernel_lsp.judge.integrity.outside_clock import Look, missing_share, seen_from_outside
 from kernel_lsp.judge.integrity.trace import GpuOperation, Launched, OperationGroup
 from kernel_lsp.judge.measure.cases import TimedCase
@@ -184,7 +184,7 @@ def traced(us: list[float], *, shared: bool) -> tuple[Ruling | None, int]:
     """The ruling on a candidate that claims 100 us a launch, and how often it was traced."""
     group = OperationGroup("kernel", "softmax", own=True, calls=1, us=100.0, streams=(7,))
     alone = Launched((group,), 100.0)
-    seen = Seen({0: alone}, {0: (GpuOperation("kernel", "softmax", 7, 0.0, 100.0),)})
+    seen = ObservedLaunches({0: alone}, {0: (GpuOperation("kernel", "softmax", 7, 0.0, 100.0),)})
     baseline, candidate, findings = TracedVersion([200.0]), TracedVersion(us), Findings()
     sides = fake_subject(baseline), fake_subject(candidate)
     asyncio.run(check_timed(fake_harness(), *sides, [(CASE, 100.0)], (seen, seen), shared, findings))
@@ -425,7 +425,7 @@ EVENT, GRADIENTS = "torch.cuda.Event.elapsed_time", "torch's gradient mode"
 def test_what_a_version_changes_only_once_it_is_timed_is_seen_too(
     baseline: Changing, candidate: Changing, said: str
 ) -> None:
-    findings, seen = Findings(), Seen(changes=frozenset({"seen before"}))
+    findings, seen = Findings(), ObservedLaunches(changes=frozenset({"seen before"}))
     ruling = asyncio.run(check_surroundings(fake_subject(baseline), fake_subject(candidate), seen, findings))
     assert (ruling is None) is (not said)
     assert ruling is None or (ruling.outcome is Outcome.ILLEGITIMATE and said in ruling.reason)

@@ -8,8 +8,8 @@ import pytest
 
 from kernel_lsp.lsp.catalog import COMMANDS, JOBS, Command, JobKind, JobSubject, Need
 from kernel_lsp.lsp.documents import Document
-from kernel_lsp.lsp.greeting import greet
-from kernel_lsp.lsp.job import Wanted
+from kernel_lsp.lsp.initialize import answer_initialize
+from kernel_lsp.lsp.job import JobRequest
 from kernel_lsp.lsp.server import Server
 from kernel_lsp.refine.kernel_generation import LANGUAGES
 
@@ -27,7 +27,7 @@ def test_the_function_that_does_a_job_is_there(kind: JobKind) -> None:
 @pytest.mark.parametrize("kind", JOBS.values(), ids=lambda kind: kind.name)
 def test_titles_name_the_kernel_and_the_label(kind: JobKind) -> None:
     path = Path("/a/k.cu")
-    wanted = Wanted(kind, Document(path.as_uri(), path, "", 1, "utf-16"), "k", "num_warps 4 -> 2")
+    wanted = JobRequest(kind, Document(path.as_uri(), path, "", 1, "utf-16"), "k", "num_warps 4 -> 2")
     assert "k" in wanted.title
     assert "{" not in wanted.title
 
@@ -44,16 +44,16 @@ def test_modules_are_written_in_the_languages_that_there_are() -> None:
 def test_a_job_that_is_declared_is_announced_and_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """One declaration is all that the server needs to offer a job."""
     import kernel_lsp.lsp.features.job_requests as requests
-    import kernel_lsp.lsp.greeting as greeting
+    import kernel_lsp.lsp.initialize as initialize
     import kernel_lsp.lsp.server as server
 
     monkeypatch.setitem(JOBS, NEW.name, NEW)
-    for module in (greeting, server):
+    for module in (initialize, server):
         monkeypatch.setattr(module, "COMMANDS", (*COMMANDS, NEW.command))
     assert NEW in requests.JOBS.values()
-    greeted = greet(b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":{}}}')
-    assert greeted is not None
-    assert "kernel-lsp.annotate" in greeted[1]["result"]["capabilities"]["executeCommandProvider"]["commands"]
+    answered = answer_initialize(b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":{}}}')
+    assert answered is not None
+    assert "kernel-lsp.annotate" in answered[1]["result"]["capabilities"]["executeCommandProvider"]["commands"]
     assert "kernel-lsp.annotate" in Server({}).client.protocol.fm.commands
 
 

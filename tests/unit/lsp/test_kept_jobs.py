@@ -7,7 +7,7 @@ import pytest
 
 from kernel_lsp.lsp.catalog import CHECK
 from kernel_lsp.lsp.documents import Document
-from kernel_lsp.lsp.job import Wanted
+from kernel_lsp.lsp.job import JobRequest
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.wire import State
 
@@ -18,7 +18,7 @@ async def test_a_job_that_has_ended_has_its_name_and_no_text(tmp_path):
     results = MagicMock(settle=AsyncMock())
     path = tmp_path / "long.cu"
     jobs = Jobs(MagicMock(), background, *[MagicMock()] * 4, results)
-    job, _ = jobs.start(Wanted(CHECK, Document(path.as_uri(), path, "// 5,000 lines", 7, "utf-16")))
+    job, _ = jobs.start(JobRequest(CHECK, Document(path.as_uri(), path, "// 5,000 lines", 7, "utf-16")))
     assert job.wanted.document.text
     assert jobs.cancel(job.id)
     await job.ended.wait()

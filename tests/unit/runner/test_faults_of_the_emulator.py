@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings")
 
 from kernel_lsp.compiler.cuda import build_cuda  # noqa: E402
-from kernel_lsp.compiler.pretend import pretend_gpu  # noqa: E402
+from kernel_lsp.compiler.fake_gpu import fake_gpu  # noqa: E402
 from kernel_lsp.compiler.shortfall import shortfall  # noqa: E402
 from kernel_lsp.device.device import device_named  # noqa: E402
 from kernel_lsp.emulate import decode, machine, transfers  # noqa: E402
@@ -124,7 +124,7 @@ def test_a_launch_that_no_gpu_would_make_is_the_users(emulator, binary):
 
 def raised_by(call):
     try:
-        with pretend_gpu(device_named("sm_80"), values=True), torch.no_grad():
+        with fake_gpu(device_named("sm_80"), values=True), torch.no_grad():
             call()
     except Exception as error:
         return error

@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings")
 
 from kernel_lsp.compiler.cuda import build_cuda  # noqa: E402
+from kernel_lsp.compiler.fake_gpu import fake_gpu  # noqa: E402
 from kernel_lsp.compiler.planner import plan_cuda  # noqa: E402
-from kernel_lsp.compiler.pretend import pretend_gpu  # noqa: E402
 from kernel_lsp.device.device import device_named  # noqa: E402
 from kernel_lsp.errors import CannotJudgeError, WorkloadError  # noqa: E402
 from kernel_lsp.runner.workers.allocations import WatchedAllocations  # noqa: E402
@@ -163,9 +163,9 @@ def test_what_is_not_pretended_needs_a_gpu():
 def test_dynamo_can_be_imported_where_a_gpu_is_pretended():
     code = """
 import torch
-from kernel_lsp.compiler.pretend import pretend_gpu
+from kernel_lsp.compiler.fake_gpu import fake_gpu
 from kernel_lsp.device.device import device_named
-with pretend_gpu(device_named("sm_90")):
+with fake_gpu(device_named("sm_90")):
     import torch._dynamo
     from torch._dynamo import trace_rules
     trace_rules.lookup(torch.relu)
@@ -176,7 +176,7 @@ with pretend_gpu(device_named("sm_90")):
 
 
 def test_no_place_in_torch_shares_a_function_with_another():
-    with pretend_gpu(device_named("sm_90")):
+    with fake_gpu(device_named("sm_90")):
         places = [
             value for value in vars(torch.cuda).values() if getattr(value, "__module__", "").startswith("kernel_lsp")
         ]

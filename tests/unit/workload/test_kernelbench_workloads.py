@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from kernel_lsp.compiler.pretend import pretend_gpu
+from kernel_lsp.compiler.fake_gpu import fake_gpu
 from kernel_lsp.device.device import device_named
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.workload.answer import Answer
@@ -112,7 +112,7 @@ def test_shapes_of_a_recurrent_layer_are_found_without_a_step_for_each_element(k
 @pytest.mark.parametrize("pretended", [False, True])
 def test_a_constructor_may_look_at_values_where_shapes_alone_are_asked_for(pretended):
     made = problem("return x * self.factor", "self.factor = torch.linspace(0, 1, 5)[2].item()")
-    with pretend_gpu(device_named("sm_90")) if pretended else Instead("cpu"):
+    with fake_gpu(device_named("sm_90")) if pretended else Instead("cpu"):
         assert made.call(made.constants).inputs == 1
         assert made.footprint(made.constants) is not None
 

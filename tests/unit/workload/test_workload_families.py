@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kernel_lsp import policy  # noqa: E402
+from kernel_lsp.config.settings import INPUT_FAMILIES  # noqa: E402
 from kernel_lsp.workload import families  # noqa: E402
 from kernel_lsp.workload.leaves import own_elements  # noqa: E402
 
@@ -291,3 +292,7 @@ def test_renewed_weights_that_were_alike_differ_and_others_keep_their_size():
     assert bool(((first >= 1) & (first <= 1.5)).all())
     assert float(second.std()) == pytest.approx(float(others.std()), rel=0.2)
     assert not bool((second == others).any())
+
+
+def test_the_setting_knows_the_names_of_all_families():
+    assert set(INPUT_FAMILIES) == set(families.FAMILIES)

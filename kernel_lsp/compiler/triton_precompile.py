@@ -26,7 +26,7 @@ Usage = dict[bytes, PtxasUsage]
 """Kernel digest -> output of ptxas."""
 
 
-def compile_ahead(launch_all: Callable[[], object], heard: Callable[[], Usage], processes: int) -> Usage:
+def precompile(launch_all: Callable[[], object], heard: Callable[[], Usage], processes: int) -> Usage:
     """Compile the kernels that `launch_all` launches, several at a time.
 
     Errors are ignored: they occur again when the file is built, and are reported there.

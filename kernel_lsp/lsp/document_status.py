@@ -15,7 +15,7 @@ from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.refine.kernel_generation import LANGUAGES
-from kernel_lsp.refine.offers import Known, Offer, find_offers
+from kernel_lsp.refine.offers import KnownOffers, Offer, find_offers
 from kernel_lsp.report.units import percent_text, time_text
 from kernel_lsp.source.files import read_source
 from kernel_lsp.source.kernel import Kernel
@@ -70,7 +70,7 @@ class DocumentStatus:
 
 def look(
     store: Store,
-    known: Known,
+    known: KnownOffers,
     unsaved: list[dict[str, Any]],
     document: Document,
     texts: dict[Path, str],
@@ -98,7 +98,7 @@ def _is_saved(document: Document) -> bool:
 
 def _known(
     store: Store,
-    known: Known,
+    known: KnownOffers,
     unsaved: list[dict[str, Any]],
     document: Document,
     texts: dict[Path, str],

@@ -18,9 +18,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from kernel_lsp.compiler.fake_driver import fake_driver
+from kernel_lsp.compiler.fake_streams import streams, written
 from kernel_lsp.compiler.operations import Operations
-from kernel_lsp.compiler.pretend_driver import pretend_driver
-from kernel_lsp.compiler.pretend_streams import streams, written
 from kernel_lsp.device.architectures import BLOCK_THREADS, REGISTERS, STATIC_SHARED_BYTES, WARP
 from kernel_lsp.device.device import Device
 
@@ -39,7 +39,7 @@ class _Properties(SimpleNamespace):
 
 
 @contextmanager
-def pretend_gpu(device: Device, *, values: bool = False) -> Generator[None]:
+def fake_gpu(device: Device, *, values: bool = False) -> Generator[None]:
     """Make torch believe within the context in one GPU, `device`; random values are zeros unless `values` is set."""
     with contextlib.ExitStack() as patched:
         answers = _answers(device) | patched.enter_context(streams())
@@ -51,7 +51,7 @@ def pretend_gpu(device: Device, *, values: bool = False) -> Generator[None]:
         patched.enter_context(mock.patch.object(torch.backends.cudnn, "is_acceptable", return_value=False))
         patched.enter_context(mock.patch.object(torch, "Generator", _Generator))
         patched.enter_context(mock.patch.object(torch.Tensor, "record_stream", _nothing()))
-        patched.enter_context(pretend_driver())
+        patched.enter_context(fake_driver())
         patched.enter_context(_OnTheCpu(values))
         yield
 

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from kernel_lsp.compiler.binary import Build
+from kernel_lsp.compiler.build_cache import cached_build
+from kernel_lsp.compiler.build_key import build_keys
 from kernel_lsp.compiler.built import Built
 from kernel_lsp.compiler.cache import FileCache
-from kernel_lsp.compiler.kept import known_build
-from kernel_lsp.compiler.known import build_keys
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.device import device_named
@@ -127,9 +127,9 @@ def test_an_unchanged_file_is_known_and_a_changed_one_is_not(folder: Path) -> No
         async with Pool() as pool:
             return await Builders(pool, settings(folder), device_named("sm_80")).build(workload, candidate)
 
-    assert known_build(settings(folder), device_named("sm_80"), workload, candidate) is None
+    assert cached_build(settings(folder), device_named("sm_80"), workload, candidate) is None
     built = asyncio.run(build())
-    known = known_build(settings(folder), device_named("sm_80"), workload, candidate)
+    known = cached_build(settings(folder), device_named("sm_80"), workload, candidate)
     assert known is not None
     assert known.build.cached
     assert (known.build.binary, known.plans) == (built.build.binary, built.plans)
@@ -137,8 +137,8 @@ def test_an_unchanged_file_is_known_and_a_changed_one_is_not(folder: Path) -> No
     changed = Candidate(
         Language.CUDA, SourceFile(source.path, KERNEL.replace("*=", "-=")), file, "baseline", "baseline"
     )
-    assert known_build(settings(folder), device_named("sm_80"), workload, changed) is None
-    assert known_build(settings(folder), device_named("sm_90"), workload, candidate) is None
+    assert cached_build(settings(folder), device_named("sm_80"), workload, changed) is None
+    assert cached_build(settings(folder), device_named("sm_90"), workload, candidate) is None
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_stored_answer_of_another_shape_is_dropped(folder: Path, stored: bytes
     workload = WorkloadFile(file, source.path, in_kernel_file=False, has_launch=True)
     candidate = Candidate(Language.CUDA, source, file, "baseline", "baseline")
     overrides = {"paths.cache": str(folder / "cache"), "build.options": ["-DX"]}
-    assert known_build(load_settings(None, overrides=overrides)[0], device_named("sm_90"), workload, candidate) is None
+    assert cached_build(load_settings(None, overrides=overrides)[0], device_named("sm_90"), workload, candidate) is None
     assert cache.read(pair[0]) is None
 
 

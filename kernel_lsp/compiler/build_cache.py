@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
+from kernel_lsp.compiler.build_key import build_keys
 from kernel_lsp.compiler.built import Built, in_given_terms
 from kernel_lsp.compiler.cache import FileCache
-from kernel_lsp.compiler.known import build_keys
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.config.variables import named_variables
 from kernel_lsp.device.device import Device
@@ -20,24 +20,24 @@ from kernel_lsp.workload.spec import WorkloadFile
 _ANSWERS = ".answer"
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _CachedBuild(msgspec.Struct, frozen=True):
     """The content of a cache file. Raise `format` whenever the meaning of `Built` or of a record in it changes."""
 
     format: Literal[3]
     built: Built
 
 
-_DECODER = msgspec.msgpack.Decoder(_Kept)
+_DECODER = msgspec.msgpack.Decoder(_CachedBuild)
 
 
-def known_build(
+def cached_build(
     settings: Settings, device: Device, workload: WorkloadFile | None, candidate: Candidate
 ) -> Built | None:
     """Return the cached build of a candidate; None if any of its inputs has changed or it is no longer cached.
 
     Starts no process, imports nothing heavy and takes about a millisecond.
     """
-    cache = kept_files(settings, _ANSWERS)
+    cache = build_files(settings, _ANSWERS)
     for key in _keys(settings, device, workload, candidate) or ():
         if (stored := cache.read(key)) is not None:
             try:
@@ -49,26 +49,26 @@ def known_build(
     return None
 
 
-def keep_build(
+def store_build(
     settings: Settings, device: Device, workload: WorkloadFile | None, candidate: Candidate, built: Built
 ) -> None:
-    """Cache a candidate's build for `known_build`, unless some input's content cannot be determined."""
+    """Cache a candidate's build for `cached_build`, unless some input's content cannot be determined."""
     keys = _keys(settings, device, workload, candidate)
     if keys is None:
         return
     by_slice, by_file = keys
     sliced = built.build.binary is not None and built.build.way != "nvcc"
-    body = msgspec.msgpack.encode(_Kept(3, built))
-    kept_files(settings, _ANSWERS).write(by_slice if sliced else by_file, zlib.compress(body, 1))
+    body = msgspec.msgpack.encode(_CachedBuild(3, built))
+    build_files(settings, _ANSWERS).write(by_slice if sliced else by_file, zlib.compress(body, 1))
 
 
-def kept_files(settings: Settings, suffix: str) -> FileCache:
+def build_files(settings: Settings, suffix: str) -> FileCache:
     """Return the file cache for builds and listings; `suffix` tells the kinds of content apart."""
-    return _kept_files(settings.paths.cache / "builds", settings.build.cache_limit, suffix)
+    return _build_files(settings.paths.cache / "builds", settings.build.cache_limit, suffix)
 
 
 @lru_cache
-def _kept_files(folder: Path, limit: int, suffix: str) -> FileCache:
+def _build_files(folder: Path, limit: int, suffix: str) -> FileCache:
     return FileCache(folder, limit, suffix)  # one for all callers, since each counts the folder's bytes once
 
 

@@ -18,7 +18,7 @@ _FULL = 1  # text synchronization
 Json = dict[str, Any]
 
 
-def greet(body: bytes) -> tuple[str | int, Json] | None:
+def answer_initialize(body: bytes) -> tuple[str | int, Json] | None:
     """Return the request's id and the answer; None if the message is no valid `initialize`."""
     try:
         message = json.loads(body)

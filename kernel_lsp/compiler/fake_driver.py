@@ -9,7 +9,7 @@ from kernel_lsp.emulate.tensormap import BYTES, TensorMap
 
 
 @contextlib.contextmanager
-def pretend_driver() -> Generator[None]:
+def fake_driver() -> Generator[None]:
     """Make `cuTensorMapEncodeTiled` of the bindings give maps that the emulator reads, if the bindings are there."""
     try:
         from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]

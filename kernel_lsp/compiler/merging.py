@@ -10,7 +10,7 @@ from kernel_lsp.source.host_launches import HostLaunch
 _NONE = "this file gives no CUDA text to `load_inline` that can be read: it must be made of plain string constants"
 
 
-def apart(binary: Binary, taken: dict[str, int]) -> Binary:
+def with_unique_symbols(binary: Binary, taken: dict[str, int]) -> Binary:
     """Return a binary whose kernel symbols differ from all earlier ones: `k#2` is the second kernel called `k`."""
     names: dict[str, str] = {}
     for kernel in binary.kernels:
@@ -23,7 +23,7 @@ def apart(binary: Binary, taken: dict[str, int]) -> Binary:
     )
 
 
-def together(builds: Sequence[Build], binaries: Sequence[Binary]) -> Build:
+def merged_build(builds: Sequence[Build], binaries: Sequence[Binary]) -> Build:
     """Return all builds as one, which fails if any of them fails."""
     if not builds:
         return Build(None, (), "none", 0.0, log=_NONE)

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("torch")
 driver = pytest.importorskip("cuda.bindings.driver")
 
-from kernel_lsp.compiler.pretend_driver import pretend_driver  # noqa: E402
+from kernel_lsp.compiler.fake_driver import fake_driver  # noqa: E402
 from kernel_lsp.device.arguments import pack_argument  # noqa: E402
 from kernel_lsp.emulate.tensormap import TensorMap, decode  # noqa: E402
 from kernel_lsp.errors import WorkloadError  # noqa: E402
@@ -29,7 +29,7 @@ def encoded(address: int = 4096, columns: int = 64, interleave: int = 0):
 
 
 def test_a_map_arrives_as_it_was_asked_for():
-    with pretend_driver():
+    with fake_driver():
         status, made = encoded()
     assert status == driver.CUresult.CUDA_SUCCESS
     packed = pack_argument(made, 128, "CUtensorMap", "`k` argument 0")
@@ -38,14 +38,14 @@ def test_a_map_arrives_as_it_was_asked_for():
 
 @pytest.mark.parametrize("wrong", [{"address": 4100}, {"columns": 60}, {"interleave": 1}])
 def test_a_map_that_the_driver_refuses_is_refused(wrong: dict[str, int]):
-    with pretend_driver():
+    with fake_driver():
         status, made = encoded(**wrong)
     assert status == driver.CUresult.CUDA_ERROR_INVALID_VALUE
     assert made is None
 
 
 def test_a_map_is_passed_only_where_the_kernel_reads_one():
-    with pretend_driver():
+    with fake_driver():
         _, made = encoded()
     with pytest.raises(WorkloadError, match="is a CUtensorMap, but the kernel reads 8 bytes there"):
         pack_argument(made, 8, "const float*", "`k` argument 0")
