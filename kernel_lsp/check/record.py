@@ -72,6 +72,7 @@ class FileReport:
         seconds: wall time of this check.
         remembered: True if nothing changed since an earlier check, whose findings these are.
         device: the model of the GPU that it was checked on; None without one.
+        guessed_folders: include folders that nobody has named and that headers were found in.
     """
 
     path: Path
@@ -89,6 +90,7 @@ class FileReport:
     seconds: float = 0.0
     remembered: bool = False
     device: str | None = None
+    guessed_folders: tuple[Path, ...] = ()
 
     @property
     def never_launched(self) -> tuple[str, ...]:

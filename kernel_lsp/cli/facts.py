@@ -12,6 +12,7 @@ from kernel_lsp.cli.console import err, out, settings_for
 from kernel_lsp.cli.main import FINDINGS
 from kernel_lsp.cli.options import Json, Workload
 from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.project_headers import guessed_folders
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import SourceError
 from kernel_lsp.judge.facts import (
@@ -22,10 +23,11 @@ from kernel_lsp.judge.facts import (
     open_builder,
     workload_paths,
 )
-from kernel_lsp.report.compile import diagnostics_view, facts_view, without_workload_view
+from kernel_lsp.report.compile import diagnostics_view, facts_view, guessed_folders_view, without_workload_view
 from kernel_lsp.report.machine import records_json
 from kernel_lsp.report.sass import sass_record, sass_view
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.files import cuda_part
 from kernel_lsp.source.python import is_python
 
 app = typer.Typer(add_completion=False)
@@ -61,6 +63,8 @@ def facts(
             out.print(facts_view((one.arch, kernel) for one in found for kernel in one.kernels), crop=False)
         if any(one.assumed for one in found):
             out.print(without_workload_view(found[0].assumed, str(source.path)), crop=False)
+        if folders := guessed_folders(cuda_part(source), settings.build.include_dirs):
+            out.print(guessed_folders_view(folders), soft_wrap=True)
         for code in codes:
             out.print()
             out.print(sass_view(code, source.path, source.text), soft_wrap=True)

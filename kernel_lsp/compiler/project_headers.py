@@ -51,6 +51,11 @@ def include_folders(files: Sequence[SourceFile], named: Sequence[Path]) -> tuple
     return tuple(folders)
 
 
+def guessed_folders(file: SourceFile, named: Sequence[Path]) -> tuple[Path, ...]:
+    """Return the include folders that nobody has named and that headers of `file` were found in."""
+    return tuple(folder for folder in include_folders((file,), named) if folder not in named)
+
+
 def _nearest(file: SourceFile, name: str) -> Path | None:
     """Return the folder nearest to a file in which a header lies; None if there is none, or two that differ."""
     if _OF_OTHERS.fullmatch(name) or ".." in Path(name).parts or Path(name).is_absolute():

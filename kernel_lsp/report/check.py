@@ -14,7 +14,7 @@ from kernel_lsp.check.program import LAUNCHES
 from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.judge.verdict import Check, CheckStatus
-from kernel_lsp.report.compile import assumed_view, diagnostics_view
+from kernel_lsp.report.compile import assumed_view, diagnostics_view, guessed_folders_view
 from kernel_lsp.report.units import seconds_text
 
 _FIGURE = re.compile(r"-?\d[\d.,]*(?:e[-+]?\d+)?")
@@ -39,6 +39,8 @@ def file_view(report: FileReport, text: str, width: int = 0) -> RenderableType:
         below.append(assumed_view(report.assumed, str(report.path)))
     if report.never_launched:
         below.append(Text(f"  never launched: {', '.join(report.never_launched)}", "dim"))
+    if report.guessed_folders:
+        below.append(guessed_folders_view(report.guessed_folders))
     return Group(line, *below) if below else line
 
 

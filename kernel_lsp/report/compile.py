@@ -1,6 +1,7 @@
 """Shows the result of compiling a kernel: the compiler's messages in the source, and the resources of each kernel."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -60,6 +61,11 @@ def without_workload_view(assumed: Sequence[Assumed], path: str) -> RenderableTy
     count = f"{compiled} of {len(assumed)} kernels were compiled" if compiled else "Nothing was compiled"
     head = f"No workload says what is launched. {count}, for what the file tells and what is assumed of the rest:"
     return Group(Text(head), assumed_view(assumed, path))
+
+
+def guessed_folders_view(folders: Sequence[Path]) -> Text:
+    """Return the line that says in which folders headers were found though nobody has named these."""
+    return Text(f"  include folders guessed (`build.include_dirs` names them): {', '.join(map(str, folders))}", "dim")
 
 
 def kernel_table(

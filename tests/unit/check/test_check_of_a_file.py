@@ -268,6 +268,17 @@ def test_a_launch_that_fails_on_most_inputs_is_a_warning(path, tmp_path):
     checking(tmp_path, steps)
 
 
+def test_include_folders_that_nobody_has_named_are_said(path, tmp_path):
+    include = path.parent / "include"
+    include.mkdir()
+    path.with_name("factor.cuh").rename(include / "factor.cuh")
+
+    def steps(check):
+        assert check(path).guessed_folders == (include,)
+
+    checking(tmp_path, steps)
+
+
 def test_kernels_that_no_case_launches_are_named(path, tmp_path):
     path.write_text(KERNEL + KERNEL.replace("scale", "other").partition("\n")[2])
 

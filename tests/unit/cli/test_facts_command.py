@@ -122,3 +122,15 @@ def test_several_workloads_are_shown_together(facts, tmp_path: Path) -> None:
     said = json.loads(facts("--json", file="kernels/two.cu").stdout)
     for one in said:
         assert {kernel["name"]: kernel["threads"] for kernel in one["kernels"]} == {"k<2>": 64, "k<3>": 128}
+
+
+def test_a_guessed_include_folder_is_named(facts, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "include").mkdir()
+    (tmp_path / "kernels/factor.cuh").rename(tmp_path / "include/factor.cuh")
+    said = facts()
+    assert said.returncode == 0, said.stderr
+    assert f"include folders guessed (`build.include_dirs` names them): {tmp_path / 'include'}" in said.stdout
+    (tmp_path / "pyproject.toml").write_text('[tool.kernel-lsp.build]\ninclude_dirs = ["include"]\n')
+    named = facts()
+    assert (named.returncode, "guessed" in named.stdout) == (0, False), named.stderr
