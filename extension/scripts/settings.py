@@ -1,6 +1,7 @@
 """Writes the settings of `kernel_lsp.config` into package.json: `python extension/scripts/settings.py`."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,12 @@ def with_settings(manifest: dict[str, Any]) -> dict[str, Any]:
     for option in options().values():
         name = option.key.partition(".")[0]
         title = _NAMES.get(name, name.title()) if "." in option.key else "General"
-        sections.setdefault(title, {})[_PREFIX + option.key] = _property(option)
+        sections.setdefault(title, {})[_named(option.key)] = _property(option)
     order = [*_FIRST, *(title for title in sections if title not in _FIRST), OWN]
     generated = [{"title": title, "properties": properties} for title, properties in sections.items()]
     configuration = [section | {"order": order.index(section["title"])} for section in (*own, *generated)]
     restricted = [key for section in own for key, one in section["properties"].items() if one["scope"] != "window"]
-    restricted += [_PREFIX + key for key in options() if key.startswith(_RUNS_CODE)]
+    restricted += [_named(key) for key in options() if key.startswith(_RUNS_CODE)]
     trust = manifest["capabilities"]["untrustedWorkspaces"] | {"restrictedConfigurations": restricted}
     return manifest | {
         "capabilities": manifest["capabilities"] | {"untrustedWorkspaces": trust},
@@ -48,6 +49,11 @@ def with_settings(manifest: dict[str, Any]) -> dict[str, Any]:
 def as_text(manifest: dict[str, Any]) -> str:
     """The manifest as it stands in its file."""
     return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+
+
+def _named(key: str) -> str:
+    """A setting's name in VS Code, which shows `secondOpinion` as `Second Opinion` and underscores as they are."""
+    return _PREFIX + re.sub("_([a-z])", lambda found: found[1].upper(), key)
 
 
 def _property(option: Option) -> dict[str, Any]:

@@ -1,4 +1,5 @@
 import * as vscode from "vscode";
+import type { News } from "./news";
 import type { JobRecord } from "./protocol";
 import type { Server } from "./server";
 import { sentence, type Variants } from "./variants";
@@ -13,6 +14,7 @@ export async function tell(
   job: JobRecord,
   server: Server,
   variants: Variants,
+  news: News,
   showEvidence: ShowEvidence,
 ): Promise<void> {
   if (job.state === "cancelled") {
@@ -47,6 +49,7 @@ export async function tell(
     if (answer === "Evidence" && job.verdict !== null) await showEvidence(job.verdict, job.uri);
     return;
   }
+  news.add(job.uri, best);
   const message =
     own === undefined ? `${job.title}: ${job.reason}. Verified before: ${sentence(best)}` : sentence(best);
   const others = found.length > 1 ? [`All ${found.length}...`] : [];

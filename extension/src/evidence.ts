@@ -26,6 +26,7 @@ export class EvidencePanels implements vscode.Disposable {
   async show(verdict: string, uri?: string): Promise<void> {
     const place = uri === undefined ? {} : { textDocument: { uri } };
     const found = await this.server.request("evidence", { verdict, ...place });
+    this.variants.news.seen(found.verdict);
     const before = this.#panels.get(found.verdict);
     if (before !== undefined) {
       before.reveal();

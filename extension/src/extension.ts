@@ -5,6 +5,7 @@ import { holdsKernels } from "./files";
 import { Jobs } from "./jobs";
 import { KernelsView } from "./kernels";
 import { MachineCodeView } from "./machineCode";
+import { News } from "./news";
 import type { Row } from "./rows";
 import { Server } from "./server";
 import { showMenu, StatusItem } from "./status";
@@ -18,13 +19,14 @@ import { checkExample, openExample } from "./walkthrough";
 export function activate(context: vscode.ExtensionContext): void {
   const server = new Server(context);
   const jobs = new Jobs(server);
-  const variants = new Variants(server);
+  const news = new News();
+  const variants = new Variants(server, news);
   const evidence = new EvidencePanels(server, variants);
   const machineCode = new MachineCodeView(server);
-  const kernels = new KernelsView(server, jobs);
+  const kernels = new KernelsView(server, jobs, news);
   const tests = new CheckTests(server, jobs);
   const status = new StatusItem(server, jobs);
-  context.subscriptions.push(server, jobs, variants, evidence, machineCode, kernels, tests, status);
+  context.subscriptions.push(server, jobs, news, variants, evidence, machineCode, kernels, tests, status);
 
   context.subscriptions.push(vscode.tasks.registerTaskProvider(TYPE, new CheckTasks(server)));
 
@@ -59,7 +61,7 @@ export function activate(context: vscode.ExtensionContext): void {
       if (event.affectsConfiguration("kernel-lsp.server.path") && server.state !== "off") void server.restart();
     }),
     jobs.onDidEnd((job) => {
-      tell(job, server, variants, (verdict, uri) => evidence.show(verdict, uri)).catch((error: unknown) => {
+      tell(job, server, variants, news, (verdict, uri) => evidence.show(verdict, uri)).catch((error: unknown) => {
         server.complain(error);
       });
     }),
@@ -120,6 +122,9 @@ export function activate(context: vscode.ExtensionContext): void {
     if (isRow(row) && row.kind === "verdict") await evidence.show(row.verdict, row.uri);
     else await ofFile(({ uri }) => evidence.pick(uri))(row);
   });
+  command("showFound", async () => {
+    if (news.latest !== undefined) await variants.showDifference(news.latest.uri, news.latest.variant.verdict);
+  });
   command("applyShown", async (modified) => {
     const shown = variants.shown(isRow(modified) ? undefined : modified);
     if (shown !== undefined) await variants.apply(shown.uri, shown.verdict);
@@ -147,7 +152,9 @@ export function activate(context: vscode.ExtensionContext): void {
   command("settings", () =>
     vscode.commands.executeCommand("workbench.action.openSettings", `@ext:${context.extension.id}`),
   );
-  command("doctor", () => runInTerminal("Kernel LSP: doctor", [[server.command, "doctor"]]));
+  command("doctor", () => {
+    runInTerminal("Kernel LSP: doctor", server.command, "doctor");
+  });
   command("install", () => server.install());
   command("example", () => openExample(server));
   command("checkExample", () => checkExample(server));

@@ -1,6 +1,7 @@
 import * as vscode from "vscode";
 
-const SIGN = /__global__|@(?:triton\.)?jit\b/;
+/** Of kernels, and of a plain PyTorch module that one can be written for. */
+const SIGN = /__global__|@(?:triton\.|gluon\.)?jit\b|@cute\.kernel\b|\bload_inline\b|\bget_init_inputs\b/;
 
 /** The texts that the server is told of. */
 export const DOCUMENTS = [
@@ -10,7 +11,7 @@ export const DOCUMENTS = [
   { scheme: "file", language: "python" },
 ];
 
-/** Whether a text looks as if there were a kernel in it; the server has the last word. */
+/** Whether a text looks as if the server had something to say about it; the server has the last word. */
 export function holdsKernels(document: vscode.TextDocument | undefined): document is vscode.TextDocument {
   return (
     document?.uri.scheme === "file" && vscode.languages.match(DOCUMENTS, document) > 0 && SIGN.test(document.getText())

@@ -9,7 +9,8 @@ export interface Found {
   where: string;
 }
 
-export type Search = Found | { problem: string };
+/** `brought`: there is one in the workspace, which nobody trusts yet. */
+export type Search = Found | { problem: string; brought: boolean };
 
 const NAME = "kernel-lsp";
 
@@ -27,13 +28,17 @@ export async function findServer(context: vscode.ExtensionContext): Promise<Sear
   if (said !== "") {
     const command = path.resolve(rootOf() ?? os.homedir(), said.replace(/^~(?=\/|$)/, os.homedir()));
     if (await isExecutable(command)) return { command, where: "the setting kernel-lsp.server.path" };
-    return { problem: `The setting kernel-lsp.server.path names ${command}, which cannot be run.` };
+    return { problem: `The setting kernel-lsp.server.path names ${command}, which cannot be run.`, brought: false };
   }
   for (const [folder, where] of await places(context)) {
     const command = path.join(folder, NAME);
     if (await isExecutable(command)) return { command, where };
   }
-  return { problem: "The server of Kernel LSP was not found on this machine." };
+  if (!vscode.workspace.isTrusted)
+    for (const folder of ownFolders())
+      if (await isExecutable(path.join(folder, NAME)))
+        return { problem: "This workspace brings a kernel-lsp. Trust the workspace to use it.", brought: true };
+  return { problem: "The server of Kernel LSP was not found on this machine.", brought: false };
 }
 
 /** The first command of a name on PATH; a workspace's own folders do not count. */
@@ -50,14 +55,17 @@ async function places(context: vscode.ExtensionContext): Promise<[string, string
   if (vscode.workspace.isTrusted) {
     const interpreter = await pythonInterpreter();
     if (interpreter !== undefined) found.push([path.dirname(interpreter), "the selected Python interpreter"]);
-    for (const folder of vscode.workspace.workspaceFolders ?? []) {
-      if (folder.uri.scheme === "file")
-        found.push([path.join(folder.uri.fsPath, ".venv", "bin"), "the workspace's .venv"]);
-    }
+    found.push(...ownFolders().map((folder): [string, string] => [folder, "the workspace's .venv"]));
   }
   found.push(...pathFolders().map((folder): [string, string] => [folder, "PATH"]));
   found.push([path.join(ownEnvironment(context), "bin"), "its own environment"]);
   return found;
+}
+
+/** Where the workspace's own environments have their commands. */
+function ownFolders(): string[] {
+  const folders = (vscode.workspace.workspaceFolders ?? []).filter(({ uri }) => uri.scheme === "file");
+  return folders.map(({ uri }) => path.join(uri.fsPath, ".venv", "bin"));
 }
 
 function pathFolders(): string[] {

@@ -78,6 +78,7 @@ export class Jobs implements vscode.Disposable {
   }
 }
 
-function hasEnded(job: JobRecord): boolean {
+/** Whether a job is over, however it ended. */
+export function hasEnded(job: JobRecord): boolean {
   return job.state !== "waiting" && job.state !== "running";
 }

@@ -1,5 +1,6 @@
 import * as vscode from "vscode";
-import type { Jobs } from "./jobs";
+import { hasEnded, type Jobs } from "./jobs";
+import type { News } from "./news";
 import type { FileRow } from "./protocol";
 import { haveSameIds, merge, type Row, rowsOf } from "./rows";
 import type { Server } from "./server";
@@ -7,7 +8,8 @@ import type { Server } from "./server";
 const PAUSE_MS = 400;
 
 /**
- * The kernels of the workspace: facts, last verdict, best variant, what got worse, and what goes on.
+ * The kernels of the workspace: facts, checks, last verdict, best variant, what got worse, and what goes on. Its badge
+ * counts what was found and not looked at.
  *
  * VS Code is told only of rows that have changed, once it can have them at once: where everything is fetched anew while
  * it still asks for children, it shows rows without any.
@@ -26,6 +28,7 @@ export class KernelsView implements vscode.TreeDataProvider<Row>, vscode.Disposa
   constructor(
     readonly server: Server,
     readonly jobs: Jobs,
+    news: News,
   ) {
     this.#view = vscode.window.createTreeView("kernelLsp.kernels", { treeDataProvider: this, showCollapseAll: true });
     this.#subscriptions = [
@@ -33,15 +36,22 @@ export class KernelsView implements vscode.TreeDataProvider<Row>, vscode.Disposa
       this.#view.onDidChangeVisibility(({ visible }) => {
         if (visible) void server.ensure();
         void this.#update();
+        this.#reveal();
+      }),
+      vscode.window.onDidChangeActiveTextEditor(() => {
+        this.#reveal();
+      }),
+      news.onDidChange(() => {
+        const { count } = news;
+        const what = count === 1 ? "a faster variant" : `${count} faster variants`;
+        this.#view.badge = count === 0 ? undefined : { value: count, tooltip: `${what} to look at` };
       }),
       server.onDidChange(() => {
         this.refresh();
       }),
-      jobs.onDidChange(() => {
+      jobs.onDidChange((job) => {
         this.#show();
-      }),
-      jobs.onDidEnd(() => {
-        this.refreshSoon();
+        if (job !== undefined && hasEnded(job)) this.refreshSoon();
       }),
       vscode.workspace.onDidSaveTextDocument(() => {
         this.refreshSoon();
@@ -74,6 +84,10 @@ export class KernelsView implements vscode.TreeDataProvider<Row>, vscode.Disposa
     return row === undefined ? this.#rows : row.children;
   }
 
+  getParent(row: Row): Row | undefined {
+    return this.#rows.find((file) => file.children.some((one) => one === row || one.children.includes(row)));
+  }
+
   getTreeItem(row: Row): vscode.TreeItem {
     return row.item;
   }
@@ -89,6 +103,15 @@ export class KernelsView implements vscode.TreeDataProvider<Row>, vscode.Disposa
     const nothing = this.server.isRunning && !this.#outdated && this.#files.length === 0;
     void vscode.commands.executeCommand("setContext", "kernelLsp.noKernels", nothing);
     this.#show();
+    this.#reveal();
+  }
+
+  /** Selects the file that is looked at, unless something of it is selected already. */
+  #reveal(): void {
+    const uri = vscode.window.activeTextEditor?.document.uri.toString();
+    const row = this.#rows.find((one) => one.kind === "file" && one.file.uri === uri);
+    if (row === undefined || !this.#view.visible || this.#view.selection.some((one) => fileOf(one) === uri)) return;
+    this.#view.reveal(row, { select: true }).then(undefined, () => undefined); // it may be gone by now
   }
 
   async #ask(): Promise<FileRow[]> {
@@ -108,4 +131,9 @@ export class KernelsView implements vscode.TreeDataProvider<Row>, vscode.Disposa
     if (!haveSameIds(before, this.#rows)) this.#changed.fire(undefined);
     else if (changed.length > 0) this.#changed.fire(changed);
   }
+}
+
+function fileOf(row: Row): string | undefined {
+  if (row.kind === "verdict") return row.uri;
+  return row.kind === "file" || row.kind === "kernel" ? row.file.uri : undefined;
 }

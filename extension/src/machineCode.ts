@@ -19,6 +19,8 @@ const COLOURS: Record<string, string> = {
 /** A listing of machine code, and which of its lines came from which line of the source. */
 interface Listing {
   text: string;
+  /** Each kernel with the first and the last of its lines. */
+  kernels: vscode.DocumentSymbol[];
   /** The source's line, from 1, of each line of the listing. */
   lines: (number | null)[];
   /** Where the opcodes that matter stand, by role. */
@@ -63,6 +65,10 @@ export class MachineCodeView implements vscode.TextDocumentContentProvider, vsco
       vscode.languages.registerHoverProvider(
         { scheme: SCHEME },
         { provideHover: (document, at) => this.#hover(document, at) },
+      ),
+      vscode.languages.registerDocumentSymbolProvider(
+        { scheme: SCHEME },
+        { provideDocumentSymbols: ({ uri }) => this.#listings.get(uri.toString())?.kernels ?? [] },
       ),
     ];
   }
@@ -157,16 +163,20 @@ function list(kernels: KernelCode[]): Listing {
   const rows: string[] = [];
   const lines: (number | null)[] = [];
   const roles = new Map<string, vscode.Range[]>();
+  const symbols: vscode.DocumentSymbol[] = [];
   const put = (text: string, line: number | null = null): void => {
     rows.push(text);
     lines.push(line);
   };
   for (const kernel of kernels) {
     const peak = Math.max(...kernel.instructions.map((one) => one.live));
+    const about = `${kernel.instructions.length} instructions on ${kernel.arch}, at most ${peak} registers live`;
+    const first = rows.length;
     put(`// ${kernel.name}`);
-    put(`// ${kernel.instructions.length} instructions on ${kernel.arch}, at most ${peak} registers live`);
+    put(`// ${about}`);
     put("//line  addr live   | in an innermost loop");
     for (const one of kernel.instructions) {
+      for (const label of one.labels) put(`${label}:`);
       const [before, opcode, after] = parts(one);
       if (one.role !== null) {
         const found = roles.get(one.role) ?? [];
@@ -175,9 +185,11 @@ function list(kernels: KernelCode[]): Listing {
       }
       put(before + opcode + after, one.line);
     }
+    const all = new vscode.Range(first, 0, rows.length - 1, 0);
+    symbols.push(new vscode.DocumentSymbol(kernel.name, about, vscode.SymbolKind.Function, all, whole(first)));
     put("");
   }
-  return { text: rows.join("\n"), lines, roles };
+  return { text: rows.join("\n"), kernels: symbols, lines, roles };
 }
 
 function parts(one: MachineInstruction): [string, string, string] {

@@ -221,6 +221,10 @@ export interface FileRow {
   measured: string | null;
   /** The latest verdict on a version of the file. */
   last: LastVerdict | null;
+  /** The result of the last check of the text as it is, such as `14 checks passed`; null if none is known. */
+  checked: string | null;
+  /** Whether that check found nothing wrong; null if it ran nothing. */
+  passed: boolean | null;
   kernels: KernelRow[];
 }
 

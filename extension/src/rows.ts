@@ -2,6 +2,8 @@ import * as vscode from "vscode";
 import type { FileRow, JobRecord, KernelRow } from "./protocol";
 import { brief } from "./variants";
 
+const MANY = 8; // kernels of a file, which are shown when they are asked for
+
 /** A row of the view of kernels; commands of the view are given one. */
 export type Row = Subject & { id: string; item: vscode.TreeItem; children: Row[] };
 
@@ -50,9 +52,16 @@ function apart(rows: Row[]): Row[] {
 
 function fileRow(file: FileRow, jobs: JobRecord[]): Row {
   const uri = vscode.Uri.parse(file.uri);
-  const item = new vscode.TreeItem(uri, vscode.TreeItemCollapsibleState.Expanded);
+  const { Collapsed, Expanded } = vscode.TreeItemCollapsibleState;
+  const many = file.kernels.length > MANY;
+  const item = new vscode.TreeItem(uri, many ? Collapsed : Expanded);
   const relative = vscode.workspace.asRelativePath(uri).split("/").slice(0, -1).join("/");
-  item.description = [relative, file.workload ? "" : "no workload", file.trusted ? "" : "not trusted"]
+  item.description = [
+    relative,
+    many ? `${file.kernels.length} kernels` : "",
+    file.checked ?? (file.workload ? "" : "no workload"),
+    file.trusted ? "" : "not trusted",
+  ]
     .filter(Boolean)
     .join(" · ");
   item.tooltip = new vscode.MarkdownString()
@@ -60,7 +69,12 @@ function fileRow(file: FileRow, jobs: JobRecord[]): Row {
     .appendText(file.problem === null ? "" : `\n\n${file.problem}`)
     .appendText(file.measured === null ? "" : `\n\nAs it stands: ${file.measured}`);
   item.contextValue = "file";
-  item.iconPath = vscode.ThemeIcon.File;
+  item.iconPath =
+    file.passed === null
+      ? vscode.ThemeIcon.File
+      : file.passed
+        ? new vscode.ThemeIcon("pass", new vscode.ThemeColor("testing.iconPassed"))
+        : new vscode.ThemeIcon("error", new vscode.ThemeColor("testing.iconFailed"));
   const mine = jobs.filter((job) => job.uri === file.uri);
   const ofAll = mine.filter((job) => !file.kernels.some((kernel) => kernel.name === job.kernel));
   const children = apart([...ofAll.map(jobRow), ...file.kernels.map((kernel) => kernelRow(file, kernel, mine))]);

@@ -17,8 +17,11 @@ import { installServer } from "./install";
 import type { Command, JobRecord, Requests, ServerStatus } from "./protocol";
 import { SECTION, said } from "./settings";
 
-/** `off` until a kernel is opened; `missing`: there is none on this machine; `failed`: it does not start or stay up. */
-export type State = "off" | "starting" | "running" | "missing" | "failed";
+/**
+ * `off` until a kernel is opened; `missing`: there is none on this machine; `untrusted`: the workspace brings one, and is
+ * not trusted; `failed`: it does not start or stay up.
+ */
+export type State = "off" | "starting" | "running" | "missing" | "untrusted" | "failed";
 
 /** Answers a command of the server in the editor itself. */
 export type Local = (...given: unknown[]) => Promise<unknown>;
@@ -125,8 +128,8 @@ export class Server implements vscode.Disposable {
     this.#become("starting");
     const found = await findServer(this.context);
     if ("problem" in found) {
-      this.#become("missing", found.problem);
-      void this.#offer();
+      this.#become(found.brought ? "untrusted" : "missing", found.problem);
+      void (found.brought ? this.#askForTrust() : this.#offer());
       return;
     }
     this.#command = found.command;
@@ -255,6 +258,11 @@ export class Server implements vscode.Disposable {
     void this.#say(vscode.window.showErrorMessage, message, ["Restart", "Install"]);
   }
 
+  async #askForTrust(): Promise<void> {
+    if ((await vscode.window.showInformationMessage(this.problem, "Manage Trust")) !== undefined)
+      await vscode.commands.executeCommand("workbench.trust.manage");
+  }
+
   async #offer(): Promise<void> {
     const choices = ["Install", "Choose..."];
     const answer = await vscode.window.showWarningMessage(
@@ -268,7 +276,7 @@ export class Server implements vscode.Disposable {
 
   /** Installs the server that comes along, and starts it. */
   async install(): Promise<void> {
-    if (!(await installServer(this.context))) return;
+    if (!(await installServer(this.context, this.log))) return;
     await this.restart();
     if (this.isRunning) void vscode.window.showInformationMessage("The server of Kernel LSP is installed and running.");
   }

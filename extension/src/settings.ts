@@ -15,7 +15,8 @@ export function said(context: vscode.ExtensionContext): Record<string, unknown> 
   const settings = vscode.workspace.getConfiguration();
   const found: Record<string, unknown> = {};
   for (const key of contributes.configuration.flatMap((section) => Object.keys(section.properties))) {
-    const name = key.slice(SECTION.length + 1);
+    // The server's names have underscores where VS Code's have capitals.
+    const name = key.slice(SECTION.length + 1).replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
     if (name.startsWith("server.") || name.startsWith("trace.")) continue;
     const known = settings.inspect(key);
     const value = known?.workspaceFolderValue ?? known?.workspaceValue ?? known?.globalValue;

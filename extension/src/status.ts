@@ -2,7 +2,14 @@ import * as vscode from "vscode";
 import type { Jobs } from "./jobs";
 import type { Server } from "./server";
 
-const ICONS = { off: "circle-outline", starting: "sync~spin", running: "zap", missing: "warning", failed: "error" };
+const ICONS = {
+  off: "circle-outline",
+  starting: "sync~spin",
+  running: "zap",
+  missing: "warning",
+  untrusted: "workspace-untrusted",
+  failed: "error",
+};
 
 /** The item in the status bar: how the server is, and what it is doing. */
 export class StatusItem implements vscode.Disposable {
@@ -78,6 +85,9 @@ export async function showMenu(server: Server, jobs: Jobs): Promise<void> {
     ...items,
     ...(server.state === "missing"
       ? [entry("$(cloud-download) Install Server", "kernelLsp.install", server.problem)]
+      : []),
+    ...(server.state === "untrusted"
+      ? [entry("$(workspace-untrusted) Manage Trust", "workbench.trust.manage", server.problem)]
       : []),
     entry(
       "$(list-tree) Kernels",

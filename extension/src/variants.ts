@@ -1,4 +1,5 @@
 import * as vscode from "vscode";
+import type { News } from "./news";
 import type { ListedVariant, Variant, VariantTexts } from "./protocol";
 import type { Server } from "./server";
 
@@ -21,7 +22,10 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
   readonly #last = new Map<string, string>();
   #pause: NodeJS.Timeout | undefined;
 
-  constructor(readonly server: Server) {
+  constructor(
+    readonly server: Server,
+    readonly news: News,
+  ) {
     this.#subscriptions = [
       vscode.workspace.registerTextDocumentContentProvider(SCHEME, this),
       vscode.workspace.onDidChangeTextDocument(({ document }) => {
@@ -46,6 +50,7 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
 
   /** Shows what a variant would change, file by file; the first one has the focus. */
   async showDifference(uri: string, verdict: string): Promise<void> {
+    this.news.seen(verdict);
     const variant = await this.#texts(uri, verdict);
     for (const { uri: file, text } of variant.files.toReversed()) {
       const now = vscode.Uri.parse(file);
@@ -54,8 +59,7 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
         continue;
       }
       const title = `${now.path.split("/").at(-1) ?? file}: ${variant.label}, ${brief(variant)}`;
-      const before = await vscode.workspace.openTextDocument(now);
-      const options = { preview: false, selection: firstDifference(before, text) };
+      const options = { preview: false, selection: await firstDifference(now, text) };
       await vscode.commands.executeCommand("vscode.diff", now, address({ uri, verdict, file }), title, options);
     }
   }
@@ -81,15 +85,18 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
     if (picked !== undefined) await this.showDifference(uri, picked.variant.verdict);
   }
 
-  /** Has the server apply a variant; what shows its difference is closed then. */
+  /** Has the server apply a variant; what shows its difference is closed then, and what was changed is shown. */
   async apply(uri: string, verdict: string): Promise<void> {
+    this.news.seen(verdict);
+    const change = await this.#change(uri, verdict);
     if ((await this.server.run("apply", uri, verdict)) !== true) return;
     for (const tab of vscode.window.tabGroups.all.flatMap((group) => group.tabs)) {
       if (tab.input instanceof vscode.TabInputTextDiff && read(tab.input.modified)?.verdict === verdict) {
         await vscode.window.tabGroups.close(tab);
       }
     }
-    await vscode.window.showTextDocument(vscode.Uri.parse(uri), { preview: false });
+    const { file, selection } = change ?? { file: vscode.Uri.parse(uri) };
+    await vscode.window.showTextDocument(file, { preview: false, ...(selection && { selection }) });
     vscode.window.setStatusBarMessage("$(check) Applied. Undo takes it back.", 8000);
   }
 
@@ -109,6 +116,18 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
     } catch (error) {
       // It is for an older text now, say: what it was stays in view, and applying it says why that cannot be.
       return this.#last.get(address.query) ?? (error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  /** Where a variant begins to change the first of its files; undefined where it cannot be applied to what is there. */
+  async #change(uri: string, verdict: string): Promise<{ file: vscode.Uri; selection?: vscode.Range } | undefined> {
+    try {
+      const { creates, files } = await this.#texts(uri, verdict);
+      if (creates || files[0] === undefined) return undefined;
+      const file = vscode.Uri.parse(files[0].uri);
+      return { file, selection: await firstDifference(file, files[0].text) };
+    } catch {
+      return undefined; // to apply it says why
     }
   }
 
@@ -141,13 +160,14 @@ export function sentence(variant: Variant): string {
   return `${variant.label}: ${variant.title}`;
 }
 
-/** Where a text begins to differ from a document, so that it can be shown where lines are long. */
-function firstDifference(document: vscode.TextDocument, text: string): vscode.Range {
+/** The start of the line where a file begins to differ from a text: what stands left of the difference is seen too. */
+async function firstDifference(file: vscode.Uri, text: string): Promise<vscode.Range> {
+  const document = await vscode.workspace.openTextDocument(file);
   const before = document.getText();
   let at = 0;
   while (at < before.length && before[at] === text[at]) at++;
-  const place = document.positionAt(at);
-  return new vscode.Range(place, place);
+  const { line } = document.positionAt(at);
+  return new vscode.Range(line, 0, line, 0);
 }
 
 function address(shown: Shown): vscode.Uri {

@@ -5,6 +5,7 @@ would there, into the cache at TRITON_CACHE_DIR, and is recorded instead of exec
 their configurations. Works with Triton 3.6 and 3.7.
 """
 
+import ast
 import contextlib
 import hashlib
 import os
@@ -301,10 +302,11 @@ def diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:
     path = str(source.path)
     lines = source.text.encode().splitlines()
 
-    def at(line: int, message: str, column: int | None = None) -> Diagnostic:
+    def at(line: int, message: str, column: int | None = None, width: int | None = None) -> Diagnostic:
         text = lines[line - 1] if 0 < line <= len(lines) else b""
         start = column if column is not None else len(text) - len(text.lstrip()) + 1
-        return Diagnostic(path, line, start, line, max(len(text.rstrip()) + 1, start), Severity.ERROR, message)
+        end = start + width if width is not None else max(len(text.rstrip()) + 1, start)
+        return Diagnostic(path, line, start, line, end, Severity.ERROR, message)
 
     chain = _chain(error)
     compilation = [link for link in chain if isinstance(link, CompilationError)]
@@ -313,7 +315,8 @@ def diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:
         for link in reversed(compilation):
             place = _place(link, source.text)
             if place is not None:
-                return at(place[0], message, place[1])
+                name = link.node.id if isinstance(link.node, ast.Name) else None
+                return at(place[0], message, place[1], len(name.encode()) if name else None)
     frames = traceback.extract_tb(chain[0].__traceback__) if chain else []
     here = [frame.lineno for frame in frames if frame.filename == path and frame.lineno]
     cause = error.__cause__

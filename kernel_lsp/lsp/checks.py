@@ -117,6 +117,15 @@ class KnownChecks:
         last = self._last.get(document.uri)
         return last.found if last is not None and last.text == _name(document.text) else None
 
+    def passed(self, document: Document) -> bool | None:
+        """Return whether the last check of a text as it stands found nothing wrong; None if it ran nothing."""
+        last = self._last.get(document.uri)
+        if last is None or last.text != _name(document.text):
+            return None
+        if any(one.severity is Severity.ERROR for one in last.said):
+            return False
+        return True if any(one.status == "passed" for one in last.families) else None
+
     def of(self, document: Document) -> CheckedText:
         """Return the last check of a text."""
         kernels = tuple(CheckedKernel(k.name, document.range(k.name_span).start.line) for k in document.kernels)

@@ -1,5 +1,6 @@
 """The client's texts: full sync, with conversion between its positions and our byte offsets."""
 
+import errno
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -190,11 +191,22 @@ def path_of(uri: str) -> Path | None:
 
 def _path(uri: str, language: str) -> tuple[Path, bool]:
     """Return the path of a file, or a name for a text without one; and True if it is a file's."""
-    if (path := path_of(uri)) is not None:
+    if (path := path_of(uri)) is not None and not _is_circle(path):
         return path, True
     last = re.sub(r"[^\w.\-]", "_", uri.rpartition("/")[2].rpartition(":")[2])
     name = Path(last.strip(".")[-100:] or "untitled")
     return name.with_suffix(_SUFFIXES.get(language, name.suffix)), False
+
+
+def _is_circle(path: Path) -> bool:
+    """Return True for a link that leads back to itself, which is no file and cannot become one by saving."""
+    try:
+        path.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    except ValueError:  # half of a surrogate pair, which is no name on a disk
+        return False
+    return False
 
 
 def _sound(text: str) -> str:

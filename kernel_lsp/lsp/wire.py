@@ -209,6 +209,8 @@ class FileRow:
         problem: why its workload, or the file, cannot be used.
         measured: the time of the text as it is, from its last measurement.
         last: the latest verdict on a version of the file.
+        checked: the result of the last check of the text as it is, such as `14 checks passed`; null if none is known.
+        passed: whether that check found nothing wrong; null if it ran nothing.
     """
 
     uri: str
@@ -218,6 +220,8 @@ class FileRow:
     problem: str | None
     measured: str | None
     last: LastVerdict | None
+    checked: str | None
+    passed: bool | None
     kernels: tuple[KernelRow, ...]
 
 

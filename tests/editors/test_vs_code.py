@@ -38,6 +38,14 @@ else
 fi
 """
 
+ENDLESS = """#!/bin/sh
+# Installs as long as it is let.
+echo $$ >{pid}
+echo "Resolved 41 packages"
+sleep 1000
+"""
+MANY = "".join(f"__global__ void kernel_{number}(float* x) {{ x[{number}] = 0; }}\n" for number in range(12))
+
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -107,6 +115,7 @@ def test_the_package_is_small(vsix):
 
 def test_in_the_extension_host(vsix, tmp_path):
     environment = make_workspace(tmp_path / "work")
+    shutil.copy(ROOT / "examples/kernelbench/mean_square.py", tmp_path / "work")
     said = drive("host.mjs", environment, tmp_path / "work", EXTENSION, HERE / "host/index.cjs")
     assert "test passed: lenses tell facts" in said
     assert "test failed" not in said
@@ -121,6 +130,7 @@ def test_checks_are_tests(vsix, tmp_path):
     environment = make_workspace(tmp_path / "work")
     (tmp_path / "work/scale.cu").write_text(KERNEL)
     (tmp_path / "work/scale_workload.py").write_text(WORKLOAD)
+    (tmp_path / "work/many.cu").write_text(MANY)
     assert "PASS" in drive("explorer.mjs", environment, tmp_path / "work", vsix)
 
 
@@ -134,6 +144,18 @@ def test_an_untrusted_workspace(vsix, tmp_path):
     environment["PATH"] += os.pathsep + str(elsewhere)
     assert "PASS" in drive("restricted.mjs", environment, tmp_path / "work", vsix)
     assert started.exists(), "once it is trusted it is"
+
+
+def test_a_workspace_that_brings_its_own_server(vsix, tmp_path):
+    environment = make_workspace(tmp_path / "work")
+    own, uv = tmp_path / "work/.venv/bin/kernel-lsp", tmp_path / "bin/uv"
+    own.parent.mkdir(parents=True)
+    (tmp_path / "work/.home/bin/kernel-lsp").rename(own)
+    uv.parent.mkdir()
+    uv.write_text(ENDLESS.format(pid=tmp_path / "uv.pid"))
+    uv.chmod(0o755)
+    environment["PATH"] = os.pathsep.join((str(uv.parent), "/usr/bin", "/bin"))
+    assert "PASS" in drive("brought.mjs", environment, tmp_path / "work", vsix)
 
 
 def test_the_walkthrough_where_nothing_is_installed(vsix, tmp_path):

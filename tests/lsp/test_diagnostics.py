@@ -11,6 +11,14 @@ from tests.lsp.job_session import editor, recorded
 
 GOOD = "__global__ void scale(float* x) { x[threadIdx.x] *= 2.f; }\n"
 BAD = GOOD.replace("2.f", "two")
+TRITON = """import triton
+import triton.language as tl
+
+@triton.jit
+def scale(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, two * tl.load(x + at), mask=at < n)
+"""
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -58,6 +66,26 @@ async def test_an_error_is_shown_at_its_place_and_goes_when_it_is_mended(file, s
     assert found.range == types.Range(types.Position(0, start), types.Position(0, start + 3))
     session.edit(uri, GOOD)
     await session.until(lambda: not messages(session, uri))
+
+
+async def test_an_undefined_name_of_a_triton_kernel_that_nothing_launches_is_underlined(session):
+    uri = session.open(session.folder / "alone.py", TRITON)
+    await session.until(lambda: messages(session, uri))
+    [found] = session.client.diagnostics[uri]
+    assert found.message == "two is not defined"
+    column = TRITON.splitlines()[6].index("two")
+    assert found.range == types.Range(types.Position(6, column), types.Position(6, column + 3))
+
+
+async def test_links_that_lead_in_a_circle_are_no_file_and_their_text_is_compiled(session):
+    there, back = session.folder / "there.cu", session.folder / "back.cu"
+    there.symlink_to(back.name)
+    back.symlink_to(there.name)
+    uri = session.open(there, BAD, "cuda")
+    await session.until(lambda: messages(session, uri) == ['identifier "two" is undefined'])
+    with pytest.raises(JsonRpcException, match="in no file yet"):
+        await session.command("check", uri)
+    assert not session.said
 
 
 async def test_a_warning_is_a_warning(file, session):

@@ -27,6 +27,8 @@ async def test_they_stay_and_move_until_their_line_is_changed(tmp_path):
         await session.ended((await session.command("check", uri))["id"])
         found = await session.until(lambda: shown(session, uri))
         assert {code for code, *_ in found} == {"KL010"}
+        [row] = (await session.request("kernels", {}))["files"]
+        assert (row["checked"], row["passed"]) == ("2 errors", False)
         session.edit(uri, "// one line more\n" + WRONG)
         later = [(code, line + 1, f"{message} (before your edit)") for code, line, message in found]
         assert await session.until(lambda: later if shown(session, uri) == later else None)

@@ -112,7 +112,11 @@ async def test_they_lead_from_a_kernel_to_a_check(tmp_path):
         job = await press(session, check)
         assert (await session.ended(job["id"]))["state"] == "done"
         passed = next(lens for lens in await lenses(session, uri) if "checks passed" in lens.title)
+        [row] = (await session.request("kernels", {}))["files"]
+        assert (row["checked"], row["passed"]) == (passed.title, True)
         session.edit(uri, KERNEL + "\n")
+        [row] = (await session.request("kernels", {}))["files"]
+        assert (row["checked"], row["passed"]) == (None, None), "this text was not checked"
         assert (await titled(session, uri, "Check")).arguments == passed.arguments
 
 

@@ -57,6 +57,13 @@ async def test_machine_code_is_told_apart_by_line_and_by_role(session):
     assert max(one["live"] for one in kernel["instructions"]) > 4
 
 
+async def test_the_largest_instance_of_a_kernel_comes_first(session):
+    kernels = (await session.request("machineCode", file((session.folder / "softmax.py").as_uri())))["kernels"]
+    peaks = [max(one["live"] for one in kernel["instructions"]) for kernel in kernels]
+    assert len(set(peaks)) > 1
+    assert peaks == sorted(peaks, reverse=True)
+
+
 async def test_kernels_of_the_folder_with_what_is_known_of_each(session):
     uri = session.open(session.folder / "saxpy.cu", language="cuda")
     await session.until(lambda: session.refreshed)

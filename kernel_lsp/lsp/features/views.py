@@ -118,8 +118,23 @@ class Views:
             known = None
             if self._permission.covers(document):
                 known = await asyncio.to_thread(overview.look_at, document, self._settings.at(document.path))
-            files.append(_file(document, status, known))
+            files.append(self._file(document, status, known))
         return KernelFiles(tuple(files), complete=len(paths) < overview.MOST)
+
+    def _file(self, document: Document, status: "DocumentStatus", known: "KnownFacts | None") -> FileRow:
+        last = status.last
+        return FileRow(
+            uri=document.uri,
+            language=document.kernels[0].language,
+            trusted=known is not None,
+            workload=status.workload is not None,
+            problem=status.problem,
+            measured=status.measured,
+            last=LastVerdict(last.id, last.verdict, last.label, last.speedup) if last else None,
+            checked=self._checks.found(document),
+            passed=self._checks.passed(document),
+            kernels=tuple(_kernel(document, kernel, status, known) for kernel in document.kernels),
+        )
 
     async def checks(self, given: OneText) -> CheckedText:
         """Return the last check of a text, of this session or from the store."""
@@ -184,22 +199,8 @@ def _instructions_html(kernels: tuple[KernelOpcodes, ...], arch: str | None) -> 
     return instructions_html(kernels, arch)
 
 
-def _file(document: Document, status: "DocumentStatus", known: "KnownFacts | None") -> FileRow:
-    last = status.last
-    return FileRow(
-        uri=document.uri,
-        language=document.kernels[0].language,
-        trusted=known is not None,
-        workload=status.workload is not None,
-        problem=status.problem,
-        measured=status.measured,
-        last=LastVerdict(last.id, last.verdict, last.label, last.speedup) if last else None,
-        kernels=tuple(_kernel(document, kernel, status, known) for kernel in document.kernels),
-    )
-
-
 def _unreadable(uri: str, error: KernelLspError) -> FileRow:
-    return FileRow(uri, "", True, False, error.said, None, None, ())
+    return FileRow(uri, "", True, False, error.said, None, None, None, None, ())
 
 
 def _kernel(document: Document, kernel: Kernel, status: "DocumentStatus", known: "KnownFacts | None") -> KernelRow:

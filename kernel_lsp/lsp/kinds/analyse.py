@@ -6,7 +6,8 @@ Parameters: `path`, `text`, `settings` (the tree as JSON), and `part`: what is a
   before, without the workload: occupancy is not known then.
 - `lines`: for the first architecture, what each line of the file became: a list of `Line`. Empty where no nvdisasm is
   there to tell.
-- `code`: for the first architecture, the machine code of each kernel whole: a list of `wire.KernelCode`.
+- `code`: for the first architecture, the machine code of each kernel whole: a list of `wire.KernelCode`. Of several
+  instances of a kernel the one with most registers live comes first.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from kernel_lsp.check.places import base_name
 from kernel_lsp.compiler.opcodes import role_of
 from kernel_lsp.compiler.sass import SassInstruction
 from kernel_lsp.config.settings import Settings
@@ -146,7 +148,10 @@ def _codes(source: SourceFile, built: Built, settings: Settings) -> list[KernelC
             for position, one in enumerate(kernel.code.instructions)
         )
         found.append(KernelCode(kernel.arch, kernel.name, steps))
-    return found
+    names = [base_name(one.name) for one in found]
+    return sorted(
+        found, key=lambda one: (names.index(base_name(one.name)), -max(step.live for step in one.instructions))
+    )
 
 
 def _text(instruction: SassInstruction) -> str:

@@ -19,13 +19,22 @@ await sit({ vsix }, folder, "scale.cu", async (me) => {
   await row("inputs:").waitFor();
   await me.shot("50-checks-as-tests");
 
+  await me.command("Kernel LSP: Focus on Kernels View");
+  await me.rows("scale.cu").filter({ hasText: "checks passed" }).first().waitFor();
+  await me.page.locator(".pane-body .monaco-list-row.selected", { hasText: "scale.cu" }).waitFor();
+  await me.rows("many.cu").filter({ hasText: "12 kernels" }).first().waitFor();
+  assert.equal(await me.rows("kernel_7").count(), 0, "many kernels do not crowd out the others");
+  await me.shot("52-kernels-that-were-checked");
+
   const line = me.page.locator(".editor-instance .view-line", { hasText: "if (i < n)" }).first();
   await line.click();
   await me.page.keyboard.press("Home");
   for (let press = 0; press < "if (i < n) ".length; press++) await me.page.keyboard.press("Delete");
   assert.ok(!(await me.text()).includes("if (i < n)"), await me.text());
   await me.page.keyboard.press("Control+s");
-  await me.page.locator(".test-explorer .monaco-list-row[aria-label*='scale.cu'][aria-label*='Failed']").waitFor();
   await me.page.locator(".squiggly-error").first().waitFor();
+  await me.rows("scale.cu").filter({ hasText: "2 errors" }).first().waitFor();
+  await me.command("Testing: Focus on Test Explorer View");
+  await me.page.locator(".test-explorer .monaco-list-row[aria-label*='scale.cu'][aria-label*='Failed']").waitFor();
   await me.shot("51-a-failed-check");
 });

@@ -14,7 +14,6 @@ await sit({ vsix }, folder, undefined, async (me, server) => {
   await me.toast("is installed and running").waitFor();
   await me.shot("41-installed");
   await me.dismiss();
-  await me.page.locator(".panel [aria-label^='Hide Panel']").first().click();
 
   await step("Check it, without a GPU").click();
   await me.page.locator(".getting-started-step .monaco-button", { hasText: "Check the Example" }).first().click();

@@ -6,6 +6,7 @@ import { sit } from "./workbench.mjs";
 
 const [, , folder, vsix] = process.argv;
 const original = readFileSync(join(folder, "softmax.py"), "utf8");
+const changed = original.split("\n").findIndex((line) => line.includes("num_warps=4")) + 1;
 const WIDE = { width: 1280, height: 760 };
 await sit({ vsix }, folder, "broken.cu", async (me, server) => {
   await me.page.locator(".squiggly-error").first().waitFor();
@@ -40,6 +41,8 @@ await sit({ vsix }, folder, "broken.cu", async (me, server) => {
   await me.pick("Refine");
   const end = me.toast("Verified before: num_warps 4 -> 2: 1.25x faster");
   await end.waitFor({ timeout: 180_000 }); // the search may take its whole budget
+  await me.badge("1").waitFor();
+  await me.status("1.25x faster").waitFor();
   await me.shot("04-end-of-a-search");
   await me.press(end, "All 2");
   await me.page.locator(".quick-input-list .monaco-list-row").nth(1).waitFor();
@@ -49,10 +52,14 @@ await sit({ vsix }, folder, "broken.cu", async (me, server) => {
   await me.page.keyboard.press("Enter");
   await me.page.locator(".monaco-diff-editor .modified .view-line", { hasText: "num_warps=2" }).waitFor();
   await me.shot("06-difference");
+  await me.status("1.25x faster").waitFor({ state: "detached" });
+  await me.badge("1").waitFor({ state: "hidden" });
+  assert.ok(await me.isAtLeft(".monaco-diff-editor .modified"), "what stands left of the difference is seen");
   await me.dismiss(); // as time does for a person: what has no buttons goes by itself where the window has the focus
   await me.page.locator(".editor-actions a[aria-label^='Apply This Variant']").click();
   await me.until("the applied variant", async () => (await me.text()).includes("num_warps=2"));
   await me.status("Applied").waitFor();
+  await me.status(`Ln ${changed}, Col 1`).waitFor();
   await me.shot("07-applied");
   await me.undo();
   await me.until("the undone variant", async () => (await me.text()).includes("num_warps=4"));

@@ -200,6 +200,20 @@ export class Person {
     return this.page.locator(".statusbar-item", { hasText: text }).first();
   }
 
+  /** The number at the icon in the activity bar. */
+  badge(number) {
+    const icon = this.page.locator("[aria-label^='Kernel LSP']");
+    return this.page.locator(".activitybar .action-item", { has: icon }).locator(".badge-content", { hasText: number });
+  }
+
+  /** Whether the lines of an editor begin at its left edge. */
+  async isAtLeft(editor) {
+    const [lines, view] = await Promise.all(
+      [".view-lines", ".overflow-guard"].map((part) => this.page.locator(`${editor} ${part}`).first().boundingBox()),
+    );
+    return lines.x >= view.x;
+  }
+
   rows(text) {
     return this.page.locator(".pane-body .monaco-list-row", { hasText: text });
   }

@@ -45,6 +45,10 @@ const tests = {
     assert.ok(known, "the extension is there");
     assert.equal(known.isActive, false);
   },
+  async "a plain PyTorch module starts the server too"() {
+    const document = await open("mean_square.py");
+    await until("actions", async () => (await actions(document, "Model(")).includes("Check mean_square.py"));
+  },
   async "a missing server is said to be missing, and a setting finds it"() {
     await set("server.path", path.join(root().fsPath, "no-such-server"));
     await open("softmax.py");
@@ -87,9 +91,9 @@ const tests = {
     const whole = new vscode.Range(0, 0, document.lineCount, 0);
     const hints = () => vscode.commands.executeCommand("vscode.executeInlayHintProvider", document.uri, whole);
     assert.deepEqual((await hints()) ?? [], []);
-    await set("editor.register_hints", true);
+    await set("editor.registerHints", true);
     await until("hints", async () => ((await hints()) ?? []).some((hint) => /regs/.test(hint.label)));
-    await set("editor.register_hints", undefined);
+    await set("editor.registerHints", undefined);
   },
   async "a compile error is a diagnostic"() {
     await open("broken.cu");
@@ -109,6 +113,12 @@ const tests = {
     assert.ok(await vscode.workspace.applyEdit(apply.edit));
     assert.equal(document.getText(), before.replace("num_warps=4", "num_warps=2"));
     await vscode.commands.executeCommand("workbench.action.files.revert");
+  },
+  async "settings are named as VS Code's own are"() {
+    const { configuration } = vscode.extensions.getExtension("kernel-lsp.kernel-lsp").packageJSON.contributes;
+    const names = configuration.flatMap((section) => Object.keys(section.properties));
+    assert.ok(names.includes("kernel-lsp.refine.secondOpinion"), String(names));
+    assert.deepEqual(names.filter((name) => name.includes("_")), []);
   },
   async "every command that the manifest names is there"() {
     const known = vscode.extensions.getExtension("kernel-lsp.kernel-lsp");
