@@ -17,7 +17,7 @@ from kernel_lsp.bench.records import Ledger, Search
 from kernel_lsp.bench.run import run_bench
 from kernel_lsp.bench.suite import find_problems, find_samples, parse_numbers
 from kernel_lsp.bench.totals import add_up
-from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings_for
+from kernel_lsp.cli.console import choices, err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE
 from kernel_lsp.cli.options import Gpu
 from kernel_lsp.errors import ConfigurationError
@@ -43,13 +43,14 @@ def kernelbench(
         Path | None, typer.Option(metavar="DIR", help="Search for candidates instead, and write them to this folder.")
     ] = None,
     write: Annotated[
-        str | None, typer.Option(metavar="cuda|triton", help="With --propose: what candidates are written in.")
+        str | None,
+        typer.Option(metavar="|".join(choices("write")), help="With --propose: what candidates are written in."),
     ] = None,
     budget: Annotated[
         str | None, typer.Option(help="With --propose: time for the search of one problem, such as 120s or 5m.")
     ] = None,
     strategy: Annotated[
-        str | None, typer.Option(help="With --propose: serial, beam or tuner-then-model.", show_default=False)
+        str | None, typer.Option(help=f"With --propose: how it asks a model: {', '.join(choices('strategy'))}.")
     ] = None,
     root: Annotated[
         Path | None, typer.Option(metavar="DIR", help="KernelBench's repository, where kernelbench.root is not set.")

@@ -4,13 +4,13 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from rich.console import Console
 from rich.text import Text
 
 from kernel_lsp.config.load import load_settings
-from kernel_lsp.config.settings import Settings
+from kernel_lsp.config.settings import RefineSettings, Settings
 from kernel_lsp.judge.target import Target
 from kernel_lsp.store.store import Store, open_store
 from kernel_lsp.workload.spec import find_workloads
@@ -45,6 +45,13 @@ out = _console(stderr=False)
 
 err = _console(stderr=True)
 """Progress and notices, so that results can be piped."""
+
+
+def choices(name: str) -> tuple[str, ...]:
+    """Return the values that a setting of `refine` can have."""
+    kind = RefineSettings.model_fields[name].annotation
+    found = [one for one in (kind, *get_args(kind)) if get_origin(one) is Literal]
+    return tuple(value for one in found for value in get_args(one))
 
 
 def settings_for(path: Path | None = None, **overrides: object) -> Settings:

@@ -13,7 +13,16 @@ from rich.console import RenderableType
 from rich.live import Live
 
 from kernel_lsp.cli.apply import apply_changes
-from kernel_lsp.cli.console import err, opened_store, out, say_note, say_notices, say_other_workloads, settings_for
+from kernel_lsp.cli.console import (
+    choices,
+    err,
+    opened_store,
+    out,
+    say_note,
+    say_notices,
+    say_other_workloads,
+    settings_for,
+)
 from kernel_lsp.cli.main import FINDINGS, INTERRUPTED
 from kernel_lsp.cli.options import Gpu, Json, Workload
 from kernel_lsp.config.settings import Settings
@@ -44,13 +53,15 @@ def refine(
     apply: Annotated[bool, typer.Option("--apply", help="Write the variant found into the file.")] = False,
     write: Annotated[
         str | None,
-        typer.Option(metavar="cuda|triton", help="What a kernel for a plain PyTorch module is written in."),
+        typer.Option(
+            metavar="|".join(choices("write")), help="What a kernel for a plain PyTorch module is written in."
+        ),
     ] = None,
     diff: Annotated[
         bool, typer.Option("--diff", help="Print the variant found as a unified diff, and nothing else.")
     ] = False,
     strategy: Annotated[
-        str | None, typer.Option(help="tuner-only, serial, beam or tuner-then-model.", show_default=False)
+        str | None, typer.Option(help=f"How the search asks a model: {', '.join(choices('strategy'))}.")
     ] = None,
     turn_batch: Annotated[
         Path | None,
