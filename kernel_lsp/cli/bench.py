@@ -44,7 +44,7 @@ def kernelbench(
     ] = None,
     write: Annotated[
         str | None,
-        typer.Option(metavar="|".join(choices("write")), help="With --propose: what candidates are written in."),
+        typer.Option(metavar="|".join(choices("write")), help="With --propose: the candidates' language."),
     ] = None,
     budget: Annotated[
         str | None, typer.Option(help="With --propose: time for the search of one problem, such as 120s or 5m.")

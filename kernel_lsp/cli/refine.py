@@ -53,9 +53,7 @@ def refine(
     apply: Annotated[bool, typer.Option("--apply", help="Write the variant found into the file.")] = False,
     write: Annotated[
         str | None,
-        typer.Option(
-            metavar="|".join(choices("write")), help="What a kernel for a plain PyTorch module is written in."
-        ),
+        typer.Option(metavar="|".join(choices("write")), help="Language of a kernel for a plain PyTorch module."),
     ] = None,
     diff: Annotated[
         bool, typer.Option("--diff", help="Print the variant found as a unified diff, and nothing else.")
