@@ -13,6 +13,17 @@ _TORCH = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<](?:torch|ATen|c10)/', re.MU
 _BRINGS_HALVES = re.compile(rf'{_TORCH.pattern}|^[ \t]*#[ \t]*include[ \t]*["<](?:cublas\w*\.h|nccl\.h)', re.MULTILINE)
 _DRIVER = re.compile(r"\bCU[a-z]\w+")
 _BRINGS_DRIVER = re.compile(rf'{_TORCH.pattern}|^[ \t]*#[ \t]*include[ \t]*["<]cudaTypedefs\.h', re.MULTILINE)
+# What `cuda_runtime.h` declares in device code, and what any of C++'s containers brings.
+_BROUGHT_BY_USE = (
+    (
+        "cuda_device_runtime_api.h",
+        re.compile(r"\bcuda(?:GridDependencySynchronize|TriggerProgrammaticLaunchCompletion)\b"),
+    ),
+    (
+        "type_traits",
+        re.compile(r"\bstd::(?:is_\w+|enable_if|conditional|remove_\w+|decay|integral_constant)(?:_[tv])?\b"),
+    ),
+)
 _CUB = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]cub/cub\.cuh', re.MULTILINE)
 _COLLECTIVE = re.compile(
     r"\b(Block|Warp)(AdjacentDifference|Discontinuity|Exchange|Histogram|Load|MergeSort|RadixRank|RadixSort|Reduce|Scan"
@@ -68,17 +79,18 @@ def sliced_headers(headers: Sequence[UserHeader], slice_device: Callable[[str], 
 
 
 def headers_brought(texts: Sequence[str], names: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the headers for 16-bit floats and the driver's types that the texts, or names of instances, use and get
-    through host headers.
+    """Return the headers for what the texts, or names of instances, use and get through host headers: 16-bit floats,
+    the driver's types, device functions of the runtime, type traits.
 
     PyTorch's types are those of `prelude.HALF_HEADER`, which brings CUDA's too.
     """
+    used = tuple(header for header, use in _BROUGHT_BY_USE if any(map(use.search, texts)))
     driver = ("cuda.h",) if any(map(_DRIVER.search, texts)) and any(map(_BRINGS_DRIVER.search, texts)) else ()
     if includes_torch(texts) and any(map(TORCH_HALF.search, (*texts, *names))):
-        return HALF_HEADER, *driver
+        return HALF_HEADER, *used, *driver
     if not any(map(_HALF.search, texts)) or not any(map(_BRINGS_HALVES.search, texts)):
-        return driver
-    return "cuda_fp16.h", "cuda_bf16.h", *driver
+        return *used, *driver
+    return "cuda_fp16.h", "cuda_bf16.h", *used, *driver
 
 
 def cub_header(texts: Sequence[str]) -> UserHeader | None:

@@ -67,6 +67,7 @@ _MACROS = {
 }
 
 PRELUDE = r"""#pragma once
+#define __extension__  // a word of GNU's, before anonymous unions and literals
 #if __has_include(<cuda/std/cstdint>)
 #include <cuda/std/cfloat>
 #include <cuda/std/climits>

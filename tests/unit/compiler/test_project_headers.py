@@ -77,3 +77,15 @@ def test_concepts_are_compiled_as_the_standard_that_has_them(tmp_path: Path) -> 
     assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
     old = build_cuda(SourceFile(tmp_path / "k.cu", text), "sm_90", options=BuildOptions(("-std=c++17",)))
     assert old.binary is None, "a standard that the user has named is taken"
+
+
+def test_words_that_nvcc_knows_through_host_headers_are_known_without_them(tmp_path: Path) -> None:
+    text = (
+        "#include <cuda_runtime.h>\n#include <vector>\n"
+        "template <typename T> __device__ void wait() {\n"
+        "    if constexpr (std::is_same_v<T, float>) cudaGridDependencySynchronize();\n}\n"
+        "struct Cell { __extension__ union { int whole; struct { short low, high; } parts; }; };\n"
+        "__global__ void k(Cell* x) { wait<float>(); x->whole += 1; cudaTriggerProgrammaticLaunchCompletion(); }\n"
+    )
+    build = build_cuda(SourceFile(tmp_path / "k.cu", text), "sm_90")
+    assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
