@@ -121,11 +121,13 @@ def test_in_the_extension_host(vsix, tmp_path):
     assert "test failed" not in said
 
 
+@pytest.mark.thorough
 def test_a_first_session_as_a_person_has_it(vsix, tmp_path):
     environment = make_workspace(tmp_path / "work")
     assert "PASS" in drive("person.mjs", environment, tmp_path / "work", vsix)
 
 
+@pytest.mark.thorough
 def test_checks_are_tests(vsix, tmp_path):
     environment = make_workspace(tmp_path / "work")
     (tmp_path / "work/scale.cu").write_text(KERNEL)
@@ -134,6 +136,7 @@ def test_checks_are_tests(vsix, tmp_path):
     assert "PASS" in drive("explorer.mjs", environment, tmp_path / "work", vsix)
 
 
+@pytest.mark.thorough
 def test_an_untrusted_workspace(vsix, tmp_path):
     environment = make_workspace(tmp_path / "work")
     server = tmp_path / "work/.home/bin/kernel-lsp"  # what lies in the workspace is not started
@@ -146,6 +149,7 @@ def test_an_untrusted_workspace(vsix, tmp_path):
     assert started.exists(), "once it is trusted it is"
 
 
+@pytest.mark.thorough
 def test_a_workspace_that_brings_its_own_server(vsix, tmp_path):
     environment = make_workspace(tmp_path / "work")
     own, uv = tmp_path / "work/.venv/bin/kernel-lsp", tmp_path / "bin/uv"
@@ -158,6 +162,7 @@ def test_a_workspace_that_brings_its_own_server(vsix, tmp_path):
     assert "PASS" in drive("brought.mjs", environment, tmp_path / "work", vsix)
 
 
+@pytest.mark.thorough
 def test_the_walkthrough_where_nothing_is_installed(vsix, tmp_path):
     environment = make_workspace(tmp_path / "other")
     server = tmp_path / "other/.home/bin/kernel-lsp"

@@ -119,6 +119,7 @@ def test_an_adapter_is_as_large_as_was_planned(calm, model):
     assert sum(rows * columns for rows, columns in shapes) == adapter_parameters(read_base_model(model), 4)
 
 
+@pytest.mark.thorough
 def test_killed_at_any_step_it_goes_on_and_ends_in_the_same_adapter(calm, dataset, model, tmp_path):
     process = start(tmp_path, dataset, model, "--epochs", str(EPOCHS))
     folder = tmp_path / "adapters/sft"

@@ -113,6 +113,7 @@ async def test_the_audit_shows_the_best_answers_and_the_cheats(trained):
     assert "&lt;&lt;&lt;&lt;&lt;&lt;&lt; SEARCH" in page
 
 
+@pytest.mark.thorough
 async def test_a_run_killed_at_any_place_goes_on_to_the_same_adapter(trained, tmp_path_factory):
     place, *_ = trained
     folder = tmp_path_factory.mktemp("killed")
@@ -160,6 +161,7 @@ async def test_another_setting_under_the_same_name_is_refused(trained):
     assert "`mine` was trained otherwise: gamma was 0.4" in await place.run(code=2, LEARN_GAMMA=0.5)
 
 
+@pytest.mark.thorough
 async def test_a_weak_workload_is_refused(place, tmp_path):
     weak = PolicyRun(tmp_path, write_scale(tmp_path), place.model, place.server)
     said = await weak.run(code=2)

@@ -240,9 +240,11 @@ export class Person {
     await this.until("the edit", async () => (await this.text()).includes(after));
   }
 
+  /** Undoes the last edit in the first editor, and goes to its top. */
   async undo() {
-    await this.page.locator(".editor-instance .view-line", { hasText: "import torch" }).first().click();
+    await this.page.keyboard.press("Control+1");
     await this.page.keyboard.press("Control+z");
+    await this.page.keyboard.press("Control+Home");
   }
 
   /** The page inside the one webview that is shown. */

@@ -251,6 +251,7 @@ async def test_starting_it_again_takes_the_one_that_runs(server, settings, folde
     assert launch.wait_until_ready(again) == server
 
 
+@pytest.mark.thorough
 async def test_crash_in_the_middle_of_an_answer_from_the_command_line_on(runtime, folder):
     """Served by the command, seen by another, killed: the client says so, the keeper tidies up, the command ends."""
     environment = os.environ | {"KERNEL_LSP_MODEL_PYTHON": str(VLLM_PYTHON)}

@@ -48,6 +48,7 @@ def write_candidates(folder: Path) -> None:
     (folder / "level_1_problem_25_sample_9_kernel.py").write_text(crashing)
 
 
+@pytest.mark.thorough
 def test_nobody_joins_without_the_token_and_nothing_listens_elsewhere(cluster):
     write_candidates(cluster.folder / "candidates")
     there = f"ray://{cluster.address}"
@@ -94,6 +95,7 @@ def test_a_late_machine_joins_and_a_task_that_kills_its_lanes_is_given_up_alone(
     assert all(str(cluster.folder) not in done["path"] for done in found["done"]), "its modules would be ours"
 
 
+@pytest.mark.thorough
 def test_every_task_has_one_verdict_though_a_machine_and_the_driver_die(cluster):
     write_candidates(cluster.folder / "candidates")
     node = cluster.add()

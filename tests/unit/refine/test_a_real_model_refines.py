@@ -113,6 +113,7 @@ def check_transcript(data: Path, prompts: list) -> None:
         assert all(word in told for word in words), told
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)  # the model is built and loaded, on any machine
 def test_from_the_command_line(served, prompts, tmp_path):
     kernel = write_scale(tmp_path)
@@ -130,6 +131,7 @@ def test_from_the_command_line(served, prompts, tmp_path):
     check_transcript(tmp_path / "data", prompts)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 @pytest.mark.asyncio(loop_scope="function")
 async def test_from_a_code_action(served, prompts, tmp_path):
@@ -147,6 +149,7 @@ async def test_from_a_code_action(served, prompts, tmp_path):
     check_transcript(data_of(tmp_path), prompts)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_vllm_answers_the_batch_of_a_sweep(folder, prompts, tmp_path):
     """`vllm run-batch` takes what a sweep asks, and the sweep what that writes."""
