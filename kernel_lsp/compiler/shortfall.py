@@ -18,7 +18,7 @@ _EMULATOR = (
     *(f"{_OURS / 'runner' / 'workers' / name}" for name in ("emulated_", "emulator.py")),
 )
 _ARGUMENTS = str(_OURS / "device" / "arguments.py")  # it checks the user's arguments, here as on a GPU
-_FAKE = "kernel_lsp.compiler.fake_gpu"
+_FAKES = "kernel_lsp.compiler.fake_"
 _NO_DEVICE = ("torch/cuda/", "torch/backends/")
 _NOT_ON_THE_CPU = ("not implemented for '", "from the 'CPU' backend")
 
@@ -29,7 +29,7 @@ def shortfall(error: BaseException) -> CannotJudgeError | None:
         return error
     if isinstance(error, WorkloadError):
         return None  # ours, about a request of the user's code
-    if isinstance(error, AttributeError) and type(error.obj).__module__.startswith(_FAKE):
+    if isinstance(error, AttributeError) and type(error.obj).__module__.startswith(_FAKES):
         return _needs_gpu(f"`{error.name}` of `torch.cuda`'s {type(error.obj).__name__.strip('_')}")
     said = str(error).strip().splitlines()
     words = type(error).__name__ + (f": {said[0]}" if said else "")

@@ -168,7 +168,7 @@ def test_errors_of_the_users_own(call):
         (lambda: torch.ones(3, 3, dtype=torch.float8_e4m3fn, device="cuda") + 1, "torch's that the CPU does not have"),
     ],
 )
-def test_what_the_pretended_gpu_lacks(call, words):
+def test_what_the_fake_gpu_lacks(call, words):
     why = shortfall(raised_by(call))
     assert why is not None
     assert words in why.message

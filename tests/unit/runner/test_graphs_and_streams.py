@@ -153,14 +153,14 @@ def test_launches_within_a_graph_are_planned():
     assert planned(launch).names == ("triple",)
 
 
-def test_what_is_not_pretended_needs_a_gpu():
+def test_what_is_not_faked_needs_a_gpu():
     with pytest.raises(CannotJudgeError, match=r"`raw_cuda_graph` of `torch\.cuda`'s Graph is not emulated"):
         planned(lambda module, x: torch.cuda.CUDAGraph().raw_cuda_graph())
     with pytest.raises(WorkloadError, match="AttributeError"):
         planned(lambda module, x: module.triple[8, 128](x.no_such_attribute))
 
 
-def test_dynamo_can_be_imported_where_a_gpu_is_pretended():
+def test_dynamo_can_be_imported_where_a_gpu_is_faked():
     code = """
 import torch
 from kernel_lsp.compiler.fake_gpu import fake_gpu
