@@ -71,6 +71,7 @@ def judged(tmp_path_factory):
     return bench.run()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_the_emulator_tells_right_from_wrong_and_cheats(judged):
     _, said, results = judged

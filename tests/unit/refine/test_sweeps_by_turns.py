@@ -150,6 +150,7 @@ def test_what_is_no_answer_is_named_with_its_line(tmp_path):
     assert "This line is no JSON" in err
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(1800)
 def test_a_sweep_that_is_killed_twice_ends_in_the_same_store(tmp_path):
     said = sweep(tmp_path / "calm", {})
