@@ -26,7 +26,6 @@ from kernel_lsp.check.joining import joined, joined_emulations, joined_texts
 from kernel_lsp.check.record import CaseTime, Examination, FileReport, movable, moved_runs, packed, unpacked
 from kernel_lsp.check.timed import time_file
 from kernel_lsp.compiler.binary import Diagnostic, Severity
-from kernel_lsp.compiler.project_headers import guessed_folders
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import choose_gpu, target_device
 from kernel_lsp.errors import KernelLspError, WorkloadError
@@ -37,7 +36,7 @@ from kernel_lsp.judge.target import Target
 from kernel_lsp.rules.rule import Needs
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.source.files import cuda_part, find_kernels, language_of
+from kernel_lsp.source.files import find_kernels, language_of
 from kernel_lsp.store.store import Store
 from kernel_lsp.workload.spec import WorkloadFile, find_workloads
 
@@ -159,7 +158,7 @@ class Checker:
             emulation=found.emulation,
             remembered=found.remembered,
             device=self.device,
-            guessed_folders=guessed_folders(cuda_part(source), settings.build.include_dirs),
+            guessed_folders=every[0].guessed_folders,
             seconds=time.perf_counter() - started - found.waited,
         )
 

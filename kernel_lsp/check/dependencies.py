@@ -12,7 +12,7 @@ from pathlib import Path
 import kernel_lsp
 from kernel_lsp.compiler.headers import user_headers
 from kernel_lsp.compiler.includers import including_files
-from kernel_lsp.compiler.project_headers import include_folders
+from kernel_lsp.compiler.project_headers import guessed_folders
 from kernel_lsp.compiler.toolchain import package_versions
 from kernel_lsp.compiler.toolkit import find_tool
 from kernel_lsp.config.settings import Settings
@@ -38,12 +38,14 @@ class Dependencies:
         others: headers and Python modules of the user's that these two include or import, directly or not; of a header
             of kernels also files that include it.
         whole: True if these are all; False if it imports a module whose content is unknown.
+        guessed_folders: include folders that nobody has named and that headers were found in.
     """
 
     source: SourceFile
     workload: WorkloadFile | None
     others: tuple[SourceFile, ...]
     whole: bool
+    guessed_folders: tuple[Path, ...] = ()
 
     @property
     def paths(self) -> frozenset[Path]:
@@ -82,7 +84,8 @@ def dependencies_of(source: SourceFile, workload: WorkloadFile | None, settings:
     """Return the texts that checking `source` with `workload` reads."""
     python = is_python(source.path)
     part = cuda_part(source)
-    headers = user_headers(part, include_folders((part,), settings.build.include_dirs))
+    guessed = guessed_folders(part, settings.build.include_dirs)
+    headers = user_headers(part, (*settings.build.include_dirs, *guessed))
     found = {header.path: SourceFile(header.path, header.text) for header in headers}
     if workload is None:
         found |= {file.path: file for file in including_files(source, settings.build.include_dirs)}
@@ -97,7 +100,7 @@ def dependencies_of(source: SourceFile, workload: WorkloadFile | None, settings:
         found |= {module.path: module for module in modules or ()}
     own = {file.path for file in files}
     others = tuple(found[path] for path in sorted(found) if path not in own)
-    return Dependencies(source, workload, others, whole)
+    return Dependencies(source, workload, others, whole, guessed)
 
 
 @cache

@@ -86,27 +86,10 @@ def look(
         texts: the open texts by path.
         settings: in force at the text, which say where workloads and problems lie.
     """
-    return replace(_known(store, known, unsaved, document, texts, settings), saved=_is_saved(document))
-
-
-def _is_saved(document: Document) -> bool:
-    try:
-        return document.on_disk and read_source(document.path).text == document.text
-    except SourceError:
-        return False
-
-
-def _known(
-    store: Store,
-    known: KnownOffers,
-    unsaved: list[dict[str, Any]],
-    document: Document,
-    texts: dict[Path, str],
-    settings: Settings,
-) -> DocumentStatus:
+    status = DocumentStatus(saved=_is_saved(document))
     language = document.language
     if language is None:
-        return DocumentStatus()
+        return status
     verdicts = [v for v in map(Verdict.model_validate, unsaved) if v.evidence.kernel_path == str(document.path)]
     last = _row(verdicts[-1]) if verdicts else next(iter(store.list_verdicts(str(document.path), limit=1)), None)
     try:
@@ -115,16 +98,23 @@ def _known(
         )
     except WorkloadError as error:
         draft = error.path if isinstance(error, DraftError) else None
-        return DocumentStatus(problem=_said(error), draft=draft, last=last)
+        return replace(status, problem=_said(error), draft=draft, last=last)
     if not workloads:
-        return DocumentStatus(last=last)
+        return replace(status, last=last)
     targets = [Target(language, document.source, document.kernels, None, workload) for workload in workloads]
     every = {offer.verdict.id: offer for one in targets for offer in find_offers(store, one.baseline, known, verdicts)}
     found = tuple(every.values())
     fitting = tuple(offer for offer in found if offer.may_fit(document.text))
     older = tuple(o for o in found if o not in fitting and not o.is_applied(document.text))
     timings = tuple(timing for one in targets if (timing := _measured(store, one, named=len(targets) > 1)))
-    return DocumentStatus(workloads[0], None, None, fitting, older, last, timings)
+    return replace(status, workload=workloads[0], offers=fitting, older=older, last=last, timings=timings)
+
+
+def _is_saved(document: Document) -> bool:
+    try:
+        return document.on_disk and read_source(document.path).text == document.text
+    except SourceError:
+        return False
 
 
 def _said(error: WorkloadError) -> str:

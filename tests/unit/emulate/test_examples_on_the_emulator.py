@@ -6,35 +6,22 @@ import pytest
 from emulated import EXAMPLES, check_files, expected_findings, findings_of, planted_pairs
 
 from kernel_lsp.source.files import find_kernels
+from tests.sampling import first_of_each, params
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 ALL = sorted(p for p in EXAMPLES.glob("*/*") if p.suffix in (".cu", ".py") and find_kernels(p.read_text(), p))
 PAIRS = planted_pairs()
-THOROUGH = pytest.mark.thorough
 KINDS = {
     *("out-of-bounds", "misaligned", "uninitialised global", "uninitialised shared", "shared-race", "global-race"),
     *("divergent-barrier", "inactive-lane", "runaway-loop"),
 }
 
 
-def first_of_each(paths: list[Path], kinds) -> set[Path]:
-    """Return the first of the paths of each kind; a path may be of several."""
-    met, found = set(), set()
-    for path in paths:
-        if not kinds(path) <= met:
-            met |= kinds(path)
-            found.add(path)
-    return found
-
-
-def told(paths: list[Path], every_time: set[Path]):
+def told(paths: list[Path], every_time):
     """Return the paths as parameters, of which some are tried every time."""
-    return [
-        pytest.param(path, id=f"{path.parent.name}/{path.name}", marks=() if path in every_time else THOROUGH)
-        for path in paths
-    ]
+    return params(paths, every_time, lambda path: f"{path.parent.name}/{path.name}")
 
 
 EXAMPLE_OF_EACH = first_of_each(ALL, lambda path: {path.parent.name})
