@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -19,6 +20,8 @@ from kernel_lsp.runner.sessions import kill_session
 from kernel_lsp.runner.spans import SpanLog, WorkSpan
 
 _LAST_BYTES = 4096
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception): ")
+_LINES_OF_AN_EXCEPTION = 12  # PyTorch's longest has six
 _Message = TypeVar("_Message", protocol.Greeting, protocol.Reply)
 _KNOWN: dict[str, type[errors.KernelLspError]] = {
     kind.__name__: kind
@@ -151,11 +154,18 @@ class Worker:
         return msgspec.msgpack.decode(await reader.readexactly(length), type=kind)
 
     def _last_words(self) -> str:
-        """Return the end of the worker's output, for the message about its death."""
+        """Return the last words of the worker's output, for the message about its death.
+
+        They are its last line or, where an exception ended it whose text has several lines, the first of these: PyTorch
+        adds general advice to what happened.
+        """
         try:
             with (self.scratch / "output.log").open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES))  # it may hold gigabytes
                 lines = log.read(_LAST_BYTES).decode(errors="replace").strip().splitlines()
         except OSError:
             return ""
-        return f"; its last words: {lines[-1][:300]}" if lines else ""
+        if not lines:
+            return ""
+        raised = (line for line in reversed(lines[-_LINES_OF_AN_EXCEPTION:]) if _EXCEPTION.match(line))
+        return f"; its last words: {next(raised, lines[-1])[:300]}"

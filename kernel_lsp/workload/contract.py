@@ -2,7 +2,7 @@
 
 import difflib
 import linecache
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -56,7 +56,7 @@ class Promise:
 NOTHING = Promise()
 _PROPERTIES = ("fixed", "lower_triangular", "upper_triangular", "symmetric", "sorted")
 _GUIDE = "`kernel-lsp explain workload` says what each means."
-_KEYS = ("contiguous", "aligned", "finite", "listed_sizes", "mutates", *_PROPERTIES, "range")
+_KEYS = ("contiguous", "aligned", "finite", "listed_sizes", "multiples", "mutates", *_PROPERTIES, "range")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,7 @@ class Contract:
         mutates: names of inputs that the launch changes in place.
         finite: no NaN and no infinity in the inputs.
         listed_sizes: callers use the cases that the workload lists, and no others.
+        multiples: by entry of a case, of what its value is always a multiple.
         promises: by input, what holds of its values; an input of which nothing is said is not among them.
     """
 
@@ -77,6 +78,7 @@ class Contract:
     mutates: tuple[str, ...] = ()
     finite: bool = False
     listed_sizes: bool = False
+    multiples: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     promises: Mapping[str, Promise] = field(default_factory=lambda: MappingProxyType({}))
 
     def promise(self, name: str) -> Promise:
@@ -84,16 +86,18 @@ class Contract:
         return self.promises.get(name, NOTHING)
 
 
-def read_contract(declared: object, path: Path, names: tuple[str, ...]) -> Contract:
+def read_contract(declared: object, path: Path, names: tuple[str, ...], cases: Sequence[Mapping[str, Any]]) -> Contract:
     """Return the contract that a workload declares.
 
     Args:
         declared: its `CONTRACT`.
         path: its file.
         names: of the inputs, as `reference` takes them.
+        cases: its `CASES`.
 
     Raises:
-        WorkloadError: a key is unknown, a value is of the wrong kind, or no input has the name.
+        WorkloadError: a key is unknown, a value is of the wrong kind, no input or case has the name, or a case does not
+            keep to it.
     """
     reader = _Reader(path, names)
     if not isinstance(declared, dict):
@@ -113,6 +117,7 @@ def read_contract(declared: object, path: Path, names: tuple[str, ...]) -> Contr
         reader.names(fields, "mutates"),
         bool(fields.get("finite", False)),
         bool(fields.get("listed_sizes", False)),
+        MappingProxyType(reader.multiples(fields, cases)),
         MappingProxyType(_promises(fields, reader)),
     )
 
@@ -156,6 +161,29 @@ class _Reader:
                     found[self._known("range", name)] = (least, most)
                 case _:
                     raise self.wrong(f"'s `range` of `{name}` is {ends!r}, not a lowest and a highest value", cure)
+        return found
+
+    def multiples(self, fields: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+        said = fields.get("multiples", {})
+        entries = sorted({name for case in cases for name, value in case.items() if type(value) is int})
+        cure = f'For example `multiples={{"{entries[0] if entries else "n"}": 4}}`.'
+        if not isinstance(said, dict):
+            raise self.wrong("'s `multiples` must be a dict of entries of CASES and whole numbers", cure)
+        found: dict[str, int] = {}
+        for name, unit in cast("dict[object, object]", said).items():
+            if name not in entries:
+                raise self.wrong(
+                    f"'s `multiples` names `{name}`, which no case has as a whole number",
+                    f"They have {', '.join(entries) or 'none'}.",
+                )
+            if type(unit) is not int or unit < 1:
+                raise self.wrong(f"'s `multiples` of `{name}` is {unit!r}, not a whole number from 1 on", cure)
+            for value in (case[name] for case in cases if name in case):
+                if value % unit:
+                    raise self.wrong(
+                        f"says that `{name}` is a multiple of {unit}, but a case has {value}", "Fix CASES or CONTRACT."
+                    )
+            found[str(name)] = unit
         return found
 
     def _known(self, key: str, name: object) -> str:

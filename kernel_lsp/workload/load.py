@@ -73,7 +73,7 @@ def workload_of(module: ModuleType, path: Path) -> Workload:
         names,
         cast("Mapping[str, float] | None", tolerance),
         bool(getattr(module, "NONDETERMINISTIC", False)),
-        read_contract(getattr(module, "CONTRACT", {}), path, names),
+        read_contract(getattr(module, "CONTRACT", {}), path, names, cases),
     )
 
 

@@ -2,23 +2,26 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeGuard
 
 Case = Mapping[str, Any]
+_NONE: Mapping[str, int] = MappingProxyType({})
 
 
-def other_sizes(cases: Sequence[Case]) -> list[dict[str, Any]]:
-    """Return cases beside the listed ones, each the smallest of them but for one entry, which is prime.
+def other_sizes(cases: Sequence[Case], multiples: Mapping[str, int] = _NONE) -> list[dict[str, Any]]:
+    """Return cases beside the listed ones, each the smallest of them but for one entry.
 
     Of each whole number three other values are tried, in this order: one beyond twice the largest listed, one below
-    the largest, one below the smallest. So they are odd, on no tile's border, and beyond what fits the listed ones.
-    Entries need not be sizes, nor go with others: who calls the workload's functions finds out.
+    the largest, one below the smallest. They are prime, and so on no tile's border, or prime multiples of what an entry
+    is always a multiple of, as `multiples` says. Entries need not be sizes, nor go with others: who calls the
+    workload's functions finds out.
     """
     smallest = min(cases, key=extent)
     values = {key: sorted({case[key] for case in cases if key in case and _is_size(case[key])}) for key in smallest}
     values = {key: listed for key, listed in values.items() if listed and _is_size(smallest[key])}
     found: list[dict[str, Any]] = []
-    for ways in zip(*(_others(listed) for listed in values.values()), strict=True):
+    for ways in zip(*(_others(listed, multiples.get(key, 1)) for key, listed in values.items()), strict=True):
         for (key, listed), value in zip(values.items(), ways, strict=True):
             case = {**smallest, key: value}
             if value not in listed and case not in found:
@@ -26,8 +29,10 @@ def other_sizes(cases: Sequence[Case]) -> list[dict[str, Any]]:
     return found
 
 
-def sizes_near_the_largest(cases: Sequence[Case]) -> list[dict[str, Any]]:
+def sizes_near_the_largest(cases: Sequence[Case], multiples: Mapping[str, int] = _NONE) -> list[dict[str, Any]]:
     """Return cases beside the listed ones, each the largest of them but for one entry: the prime below it, or above.
+
+    An entry that is always a multiple of a number, as `multiples` says, becomes a prime multiple of it.
 
     A kernel may be right on large cases of the listed sizes alone, where it is quick, and on every small one.
     """
@@ -35,14 +40,25 @@ def sizes_near_the_largest(cases: Sequence[Case]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for key, value in largest.items():
         if _is_size(value):
-            found += [{**largest, key: other} for other in (_prime_below(value), _prime_from(value + 1))]
+            unit = multiples.get(key, 1)
+            found += [{**largest, key: other} for other in (_below(value, unit), _beyond(value, unit))]
     return [case for case in found if case not in cases]
 
 
-def _others(listed: Sequence[int]) -> Iterator[int]:
-    yield _prime_from(2 * listed[-1] + 1)
-    yield _prime_below(listed[-1])
-    yield _prime_below(listed[0])
+def _others(listed: Sequence[int], unit: int) -> Iterator[int]:
+    yield _beyond(2 * listed[-1], unit)
+    yield _below(listed[-1], unit)
+    yield _below(listed[0], unit)
+
+
+def _beyond(number: int, unit: int) -> int:
+    """Return the smallest prime multiple of `unit` that is larger than a number."""
+    return unit * _prime_from(number // unit + 1)
+
+
+def _below(number: int, unit: int) -> int:
+    """Return the largest prime multiple of `unit` below a multiple of it; `unit` itself where there is none."""
+    return unit * _prime_below(number // unit)
 
 
 def _prime_below(number: int) -> int:

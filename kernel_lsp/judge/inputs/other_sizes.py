@@ -146,6 +146,6 @@ def _told(ruling: Ruling) -> Ruling:
     """Return the ruling with what is particular about the case, and what would make it acceptable."""
     reason = (
         f"{ruling.reason.rstrip('.')}; that is a size that CASES does not name, and the kernel as it stands is right "
-        "there (if callers never use others, say `listed_sizes=True` in CONTRACT)"
+        "there (if callers never use such, say it in CONTRACT: `multiples`, or `listed_sizes=True`)"
     )
     return replace(ruling, reason=reason)

@@ -1,10 +1,12 @@
 """Measure how strong a workload is: whether a trivial answer would pass its checks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
+from kernel_lsp import policy
 from kernel_lsp.judge.harness import Harness
+from kernel_lsp.judge.inputs import drawing
 from kernel_lsp.judge.inputs.compare import OutputForm
-from kernel_lsp.judge.inputs.draw import Draw
+from kernel_lsp.judge.inputs.draw import PLAIN, Draw
 from kernel_lsp.runner.messages.oracle import Discriminate
 
 
@@ -14,7 +16,8 @@ async def measure_strength(
     """Return the trivial answers that would pass, as sentences.
 
     The inputs of a KernelBench problem often let one pass, as a copy of non-negative values does for a ReLU. There it
-    is reported only if it passes on all inputs that decide about a candidate.
+    is reported only if it passes on all inputs that decide about a candidate. Each launch is right or wrong by itself:
+    where sums of many terms come out much alike, an answer to other inputs may pass by chance, and hardly ever again.
     """
     groups = [[draw] for draw in draws if draw.is_plain and draw.case in fresh]
     if harness.target.workload.problem:
@@ -24,9 +27,19 @@ async def measure_strength(
         passing: list[str] | None = None
         for draw in group:
             types = tuple(kind for kind, _, _ in outputs[draw.key])
-            found = await harness.oracle(Discriminate(key=draw.key, other=fresh[draw.case].key, outputs=types))
-            passing = [answer for answer in found if passing is None or answer in passing]
+            async for other in _others(harness, fresh[draw.case]):
+                found = await harness.oracle(Discriminate(key=draw.key, other=other.key, outputs=types))
+                passing = [answer for answer in found if passing is None or answer in passing]
+                if not passing:
+                    break
             if not passing:
                 break
         weak += [f"{answer} would pass on case {harness.cases[group[0].case]}" for answer in passing or ()]
     return weak
+
+
+async def _others(harness: Harness, fresh: Draw) -> AsyncIterator[Draw]:
+    """Yield other plain inputs of a case, the ones that are there first."""
+    yield fresh
+    for number in range(policy.STRENGTH_FURTHER_DRAWS):
+        yield await drawing.draw(harness, fresh.case, PLAIN, 2 + number)

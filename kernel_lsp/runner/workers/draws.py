@@ -131,7 +131,7 @@ class Draws:
         workload = self.workload
         if workload.problem is not None or workload.contract.listed_sizes:
             return ()
-        cases = other_sizes(workload.cases)
+        cases = other_sizes(workload.cases, workload.contract.multiples)
         small = [case for case in cases if self._is_within(case, policy.OTHER_SIZES_INPUT_BYTES)]
         return self._add(sorted(small[: policy.OTHER_SIZES], key=extent))  # a long run may not end in time: it is last
 
@@ -140,7 +140,8 @@ class Draws:
         workload = self.workload
         if workload.problem is not None or workload.contract.listed_sizes:
             return ()
-        cases, most = sizes_near_the_largest(workload.cases), int(policy.NEAR_SIZES_BYTES_RATIO * max(self.sizes()))
+        cases = sizes_near_the_largest(workload.cases, workload.contract.multiples)
+        most = int(policy.NEAR_SIZES_BYTES_RATIO * max(self.sizes()))
         random.SystemRandom().shuffle(cases)
         return self._add([case for case in cases if self._is_within(case, most)][: policy.NEAR_SIZES])
 

@@ -141,6 +141,25 @@ def test_who_is_honest_in_another_process_alone_is_found(
     assert ruling is None or "take 1.000 of the baseline's time in one process, and 0.800 in another" in ruling.reason
 
 
+def test_who_is_made_longer_by_others_at_some_looks_is_not_called_inconstant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others lengthen the candidate's kernels at the first looks, which by both clocks took as long."""
+
+    class Lengthened(Timed):
+        async def ask(self, request: Any, *, deadline: float) -> Any:
+            before = self._clock.s
+            segments = await super().ask(request, deadline=deadline)
+            if self.calls > 3:
+                return segments
+            self._clock.s += (self._clock.s - before) * 0.3
+            return tuple(replace(one, times_us=tuple(1.3 * us for us in one.times_us)) for one in segments)
+
+    clock = Clock()
+    monkeypatch.setattr(outside_clock, "time", clock)
+    monkeypatch.setattr(outside_clock, "ready", AsyncMock())
+    sides = (fake_subject(Timed(clock, [1.0], [])), fake_subject(Lengthened(clock, [1.0], [])))
+    assert asyncio.run(seen_from_outside(fake_harness(), *sides, [CASE], [1.0])) is None
+
+
 def test_launches_that_were_not_captured_have_their_own_look(looking: Looking) -> None:
     sides = (fake_subject(None), fake_subject(None))
     assert asyncio.run(seen_from_outside(fake_harness(), *sides, [replace(CASE, captured=False)])) is None

@@ -54,7 +54,7 @@ def test_beside_library_code_an_honest_loop_may_be_off_by_what_a_loop_is_off_by(
 
 @pytest.mark.parametrize("name", policy.WIDE_FLOORS_UNITS)
 def test_floors_grow_with_the_root_of_the_terms_in_types_that_sums_are_made_in(name):
-    dtype = getattr(torch, name)
+    dtype, most = getattr(torch, name), math.sqrt(policy.FLOOR_MOST_TERMS)
     found = [floor(terms, 1 << 30, dtype) for terms in (1, 1 << 10, policy.FLOOR_MOST_TERMS, 1 << 30)]
     if dtype not in SUMMED_IN:
         assert found == [found[0]] * 4
@@ -62,10 +62,10 @@ def test_floors_grow_with_the_root_of_the_terms_in_types_that_sums_are_made_in(n
     assert [bounds.max for bounds in found] == [
         policy.FLOOR_MAX_UNITS,
         32 * policy.FLOOR_MAX_BY_ROOT,
-        *[1024 * policy.FLOOR_MAX_BY_ROOT] * 2,
+        *[most * policy.FLOOR_MAX_BY_ROOT] * 2,
     ]
     assert [bounds.rms for bounds in found] == pytest.approx(
-        [policy.FLOOR_RMS_UNITS, 32 * policy.FLOOR_RMS_BY_ROOT, *[1024 * policy.FLOOR_RMS_BY_ROOT] * 2], 1e-3
+        [policy.FLOOR_RMS_UNITS, 32 * policy.FLOOR_RMS_BY_ROOT, *[most * policy.FLOOR_RMS_BY_ROOT] * 2], 1e-3
     )
     assert floor(4, 9, dtype, coarse=True).max == policy.WIDE_FLOORS_UNITS[name][0]
 

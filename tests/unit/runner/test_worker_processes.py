@@ -171,6 +171,13 @@ def test_last_words_are_the_end_of_a_long_log(run, subject):
         run(run_on_nothing(worker))
 
 
+def test_last_words_are_what_was_raised_and_not_the_advice_below_it(run, subject):
+    said = "RuntimeError: CUDA error: out of memory\\nFor debugging consider a variable\\nCompile with assertions\\n"
+    worker = run(subject(launch(f"os.write(2, b'{said}')", "os._exit(1)")))
+    with pytest.raises(WorkerDied, match=r"its last words: RuntimeError: CUDA error: out of memory$"):
+        run(run_on_nothing(worker))
+
+
 def test_reading_from_standard_input_finds_its_end(run, subject):
     worker = run(subject(launch("assert sys.stdin.read() == ''")))
     assert run(run_on_nothing(worker)).published.outputs

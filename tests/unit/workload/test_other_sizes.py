@@ -41,3 +41,12 @@ def test_a_case_near_the_largest_that_is_listed_is_not_named_again() -> None:
     assert sizes_near_the_largest([{"n": 12}, {"n": 11}]) == [{"n": 13}]
     assert sizes_near_the_largest([{"n": 1}]) == [{"n": 2}]
     assert sizes_near_the_largest([{"causal": False}]) == []
+
+
+def test_what_is_always_a_multiple_stays_one() -> None:
+    listed = [{"rows": 96, "cols": 64}, {"rows": 8192, "cols": 768}]
+    multiples = {"cols": 4}
+    assert [case["cols"] for case in other_sizes(listed, multiples) if case["rows"] == 96] == [4 * 389, 4 * 191, 4 * 13]
+    assert [case["rows"] for case in other_sizes(listed, multiples) if case["cols"] == 64] == [16411, 8191, 89]
+    assert [case["cols"] for case in sizes_near_the_largest(listed, multiples)] == [768, 768, 4 * 191, 4 * 193]
+    assert other_sizes([{"n": 128}], {"n": 128}) == [{"n": 3 * 128}]

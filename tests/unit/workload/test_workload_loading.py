@@ -51,13 +51,13 @@ def line_of(text: str, fragment: str) -> int:
 
 def test_a_workload_is_loaded_with_all_its_parts(path):
     extras = (
-        "CONTRACT = dict(contiguous=True, aligned=16, mutates=['x'], finite=True)\n"
+        "CONTRACT = dict(contiguous=True, aligned=16, mutates=['x'], finite=True, multiples=dict(n=4))\n"
         "TOLERANCE = dict(atol=1e-3)\nNONDETERMINISTIC = True\n"
     )
     loaded = load_workload(GOOD + extras, path)
     assert loaded.cases == ({"n": 4}, {"n": 8})
     assert loaded.argument_names == ("x", "scale")
-    assert loaded.contract == Contract(contiguous=True, aligned=16, mutates=("x",), finite=True)
+    assert loaded.contract == Contract(contiguous=True, aligned=16, mutates=("x",), finite=True, multiples={"n": 4})
     assert loaded.tolerance == {"atol": 1e-3}
     assert loaded.nondeterministic
     assert make_inputs(loaded, loaded.cases[1]) == (8, 2.0)
@@ -110,6 +110,13 @@ def test_contract_tolerance_and_launch_may_be_left_out(path):
         (GOOD + "CONTRACT = dict(range=dict(x=1))\n", "CONTRACT's `range` of `x` is 1, not a lowest and a highest"),
         (GOOD + "CONTRACT = dict(range=dict(x=(2, 1)))\n", r"CONTRACT's `range` of `x` is \(2, 1\), not a lowest"),
         (GOOD + "CONTRACT = dict(range=dict(y=(0, 1)))\n", "CONTRACT's `range` names `y`, which `reference` does not"),
+        (GOOD + "CONTRACT = dict(multiples=4)\n", "CONTRACT's `multiples` must be a dict of entries of CASES"),
+        (GOOD + "CONTRACT = dict(multiples=dict(m=4))\n", "CONTRACT's `multiples` names `m`, which no case has"),
+        (GOOD + "CONTRACT = dict(multiples=dict(n=0))\n", "CONTRACT's `multiples` of `n` is 0, not a whole number"),
+        (
+            GOOD + "CONTRACT = dict(multiples=dict(n=8))\n",
+            "CONTRACT says that `n` is a multiple of 8, but a ",
+        ),
         (GOOD + "CONTRACT = dict(aligned='16 bytes')\n", "CONTRACT's `aligned` must be a number of bytes"),
         (GOOD + "CONTRACT = dict(aligned=-16)\n", "CONTRACT's `aligned` must be a number of bytes"),
     ],

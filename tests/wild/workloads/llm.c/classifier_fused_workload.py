@@ -6,7 +6,7 @@ CASES = [
     {"rows": 8, "words": 1000, "padded": 1024},
     {"rows": 1024, "words": 50257, "padded": 50304},
 ]
-CONTRACT = {"contiguous": True, "aligned": 16, "finite": True}
+CONTRACT = {"contiguous": True, "aligned": 16, "finite": True, "multiples": {"rows": 4, "padded": 128}}
 VERSION = 1
 
 

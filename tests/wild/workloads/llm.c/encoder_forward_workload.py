@@ -6,7 +6,7 @@ CASES = [
     {"batch": 2, "tokens": 16, "channels": 64, "words": 100},
     {"batch": 8, "tokens": 1024, "channels": 768, "words": 50257},
 ]
-CONTRACT = {"contiguous": True, "aligned": 16}
+CONTRACT = {"contiguous": True, "aligned": 16, "multiples": {"channels": 4}}
 VERSION = 1
 
 

@@ -6,7 +6,7 @@ CASES = [
     {"rows": 128, "channels": 256},
     {"rows": 8192, "channels": 768},
 ]
-CONTRACT = {"contiguous": True, "aligned": 16}
+CONTRACT = {"contiguous": True, "aligned": 16, "multiples": {"rows": 4, "channels": 4}}
 VERSION = 1
 
 

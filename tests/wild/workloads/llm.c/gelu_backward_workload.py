@@ -8,7 +8,7 @@ CASES = [
     {"count": 4096},
     {"count": 8 * 1024 * 768},
 ]
-CONTRACT = {"contiguous": True, "aligned": 16, "finite": True}
+CONTRACT = {"contiguous": True, "aligned": 16, "finite": True, "multiples": {"count": 4}}
 VERSION = 1
 
 

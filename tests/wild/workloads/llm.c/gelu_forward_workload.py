@@ -6,7 +6,7 @@ CASES = [
     {"count": 4096},
     {"count": 8 * 1024 * 768},
 ]
-CONTRACT = {"contiguous": True, "aligned": 16}
+CONTRACT = {"contiguous": True, "aligned": 16, "multiples": {"count": 4}}
 VERSION = 1
 
 

@@ -6,7 +6,7 @@ CASES = [
     {"rows": 64, "channels": 256},
     {"rows": 8192, "channels": 768},
 ]
-CONTRACT = {"contiguous": True, "aligned": 16}
+CONTRACT = {"contiguous": True, "aligned": 16, "multiples": {"rows": 8, "channels": 4}}
 VERSION = 1
 
 

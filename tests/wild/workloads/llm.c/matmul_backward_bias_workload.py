@@ -6,7 +6,7 @@ CASES = [
     {"rows": 96, "outputs": 64},
     {"rows": 8192, "outputs": 768},
 ]
-CONTRACT = {"contiguous": True, "finite": True, "mutates": ("bias",)}
+CONTRACT = {"contiguous": True, "finite": True, "mutates": ("bias",), "multiples": {"outputs": 32}}
 VERSION = 1
 
 

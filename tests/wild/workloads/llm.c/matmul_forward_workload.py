@@ -6,7 +6,7 @@ CASES = [
     {"rows": 128, "channels": 64, "outputs": 128},
     {"rows": 1024, "channels": 768, "outputs": 3072},
 ]
-CONTRACT = {"contiguous": True, "aligned": 16}
+CONTRACT = {"contiguous": True, "aligned": 16, "multiples": {"rows": 128, "channels": 32, "outputs": 128}}
 VERSION = 1
 
 

@@ -10,7 +10,7 @@ CASES = [
     {"batch": 1, "tokens": 128, "heads": 2, "size": 64},
     {"batch": 2, "tokens": 1024, "heads": 12, "size": 64},
 ]
-CONTRACT = {"contiguous": True, "aligned": 16, "finite": True}
+CONTRACT = {"contiguous": True, "aligned": 16, "finite": True, "multiples": {"tokens": 128, "size": 32}}
 VERSION = 1
 
 

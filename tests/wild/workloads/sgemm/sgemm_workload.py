@@ -6,7 +6,13 @@ CASES = [
     {"m": 128, "n": 128, "k": 64},
     {"m": 1024, "n": 1024, "k": 512},
 ]
-CONTRACT = {"contiguous": True, "aligned": 16, "finite": True, "mutates": ("c",)}
+CONTRACT = {
+    "contiguous": True,
+    "aligned": 16,
+    "finite": True,
+    "mutates": ("c",),
+    "multiples": {"m": 128, "n": 128, "k": 16},
+}
 VERSION = 1
 ALPHA, BETA = 0.5, 3.0
 
