@@ -23,7 +23,7 @@ from typing import NoReturn
 import msgspec
 
 from kernel_lsp.runner import nursery
-from kernel_lsp.runner.libraries import importable
+from kernel_lsp.runner.libraries import harmless, importable
 from kernel_lsp.runner.sandbox import is_confined
 
 _LOOK_SECONDS = 5.0
@@ -98,7 +98,7 @@ def _answer(connection: socket.socket, listening: socket.socket) -> None:
     data, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 1)
     request = Requests.decode(data)
     if isinstance(request, ImportRequest):
-        for library in importable(request.libraries):
+        for library in harmless(importable(request.libraries)):
             with contextlib.suppress(Exception):  # who needs it says what is wrong with it
                 importlib.import_module(library)
         for module in request.modules:

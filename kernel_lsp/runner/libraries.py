@@ -1,14 +1,18 @@
 """The installed packages that a user's files import: nurseries import them too, so that later workers find them there.
 
 A nursery runs nothing of a user's, and its forks are to use threads and the GPU: so only what is installed beside torch
-is imported there, and only if importing it started no thread and opened no GPU in the worker that needed it first.
+is imported there, and only if importing it started no thread and opened no GPU in the worker that needed it first. That
+worker may have seen no GPU, so where the nursery sees one a fork of it imports first what it is to import.
 """
 
 import contextlib
+import importlib
 import importlib.util
+import os
+import signal
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +22,7 @@ _NEVER = "torch.testing"  # its helpers look for a GPU when they are imported, a
 _DEEPEST = 3  # parts of a name: packages import what lies below
 _MOST = 1000
 _GPU = "/dev/nvidia"
+_DRIVER = Path("/dev/nvidiactl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,39 @@ class Before:
 def importable(names: Iterable[str]) -> list[str]:
     """Return those of the modules that a nursery may import."""
     return [name for name in names if _may_be_imported(name) and _is_installed(_root(name))]
+
+
+def harmless(names: Sequence[str]) -> list[str]:
+    """Return the modules before the first whose import opens a GPU or ends the process, as a fork of this one finds.
+
+    A fork of a process that has opened a GPU cannot use it. All are returned where no GPU is seen.
+    """
+    if not names or os.environ.get("CUDA_VISIBLE_DEVICES") == "" or not _DRIVER.exists():
+        return list(names)
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            _import_each(names, writing)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as told:
+        count = len(told.read())
+    with contextlib.suppress(ChildProcessError):  # who handles its signal may have been quicker
+        os.waitpid(pid, 0)
+    return list(names[:count])
+
+
+def _import_each(names: Iterable[str], writing: int) -> None:
+    """Import modules until one opens a GPU; write one byte for each that did not."""
+    for name in names:
+        with contextlib.suppress(Exception):  # who needs it says what is wrong with it
+            importlib.import_module(name)
+        if _uses_gpu():
+            return
+        os.write(writing, b".")
 
 
 def shared(names: Iterable[str]) -> list[str]:

@@ -33,7 +33,7 @@ import msgspec
 
 from kernel_lsp import policy
 from kernel_lsp.runner import protocol, watch
-from kernel_lsp.runner.libraries import importable
+from kernel_lsp.runner.libraries import harmless, importable
 from kernel_lsp.runner.sandbox import Confinement, confine
 from kernel_lsp.runner.sessions import kill_session
 
@@ -97,7 +97,7 @@ def serve(control: socket.socket, folder: str, modules: Sequence[str] = ()) -> N
             if not data:
                 break
             request = msgspec.json.decode(data, type=ForkRequest)
-            for name in importable(request.libraries):
+            for name in harmless(importable(request.libraries)):
                 with contextlib.suppress(Exception):  # who needs it says what is wrong with it
                     end.importing(name)
             for name in filter(None, (request.first, request.module)):

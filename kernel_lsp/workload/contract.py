@@ -170,7 +170,7 @@ class _Reader:
         if not isinstance(said, dict):
             raise self.wrong("'s `multiples` must be a dict of entries of CASES and whole numbers", cure)
         found: dict[str, int] = {}
-        for name, unit in cast("dict[object, object]", said).items():
+        for name, unit in cast("dict[str, object]", said).items():
             if name not in entries:
                 raise self.wrong(
                     f"'s `multiples` names `{name}`, which no case has as a whole number",
@@ -183,7 +183,7 @@ class _Reader:
                     raise self.wrong(
                         f"says that `{name}` is a multiple of {unit}, but a case has {value}", "Fix CASES or CONTRACT."
                     )
-            found[str(name)] = unit
+            found[name] = unit
         return found
 
     def _known(self, key: str, name: object) -> str:

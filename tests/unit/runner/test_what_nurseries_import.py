@@ -111,6 +111,38 @@ def test_packages_whose_threads_a_fork_would_lose_are_left_to_each_worker(
     assert "json" not in said
 
 
+_HARMLESS = """
+import os, sys
+from pathlib import Path
+from kernel_lsp.runner import libraries
+
+libraries._GPU, libraries._DRIVER = sys.argv[1], Path(sys.argv[1])
+os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+print(*libraries.harmless(["quiet", "missing", *sys.argv[2:], "later"]))
+print(*sorted({"quiet", "opens", "ends", "later"} & sys.modules.keys()))
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+print(*libraries.harmless(["quiet", *sys.argv[2:]]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("also", "kept"), [([], "quiet missing later"), (["opens"], "quiet missing"), (["ends"], "quiet missing")]
+)
+def test_what_would_open_the_gpu_is_not_imported_where_workers_are_forked(
+    also: list[str], kept: str, tmp_path: Path
+) -> None:
+    gpu = tmp_path / "nvidiactl"
+    gpu.touch()
+    modules = {"quiet": "", "opens": f"held = open({str(gpu)!r})", "ends": "import os; os._exit(1)", "later": ""}
+    for name, text in modules.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "-c", _HARMLESS, str(gpu), *also]
+    environment = os.environ | {"PYTHONPATH": f"{root}:{tmp_path}"}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert ran.stdout.splitlines() == [kept, "", " ".join(["quiet", *also])], ran.stderr
+
+
 _HEAVY = "torch.distributed.tensor"
 _KERNEL = f"""
 import {_HEAVY}
