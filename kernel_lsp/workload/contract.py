@@ -96,8 +96,8 @@ def read_contract(declared: object, path: Path, names: tuple[str, ...], cases: S
         cases: its `CASES`.
 
     Raises:
-        WorkloadError: a key is unknown, a value is of the wrong kind, no input or case has the name, or a case does not
-            keep to it.
+        WorkloadError: a key is unknown, a value is of the wrong kind, no input or case has the name, or a case breaks
+            what is promised.
     """
     reader = _Reader(path, names)
     if not isinstance(declared, dict):

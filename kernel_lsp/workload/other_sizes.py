@@ -32,7 +32,7 @@ def other_sizes(cases: Sequence[Case], multiples: Mapping[str, int] = _NONE) -> 
 def sizes_near_the_largest(cases: Sequence[Case], multiples: Mapping[str, int] = _NONE) -> list[dict[str, Any]]:
     """Return cases beside the listed ones, each the largest of them but for one entry: the prime below it, or above.
 
-    An entry that is always a multiple of a number, as `multiples` says, becomes a prime multiple of it.
+    An entry becomes a prime multiple of the number that `multiples` has for it.
 
     A kernel may be right on large cases of the listed sizes alone, where it is quick, and on every small one.
     """

@@ -18,7 +18,8 @@ PLAIN_MODULES = words(
     "triton typing"
 )
 _LISTED_BY_THEMSELVES = words(
-    "argparse copy datetime hashlib heapq json operator random re statistics struct typing_extensions warnings"
+    "argparse copy datetime decimal fractions hashlib heapq json operator random re statistics struct "
+    "typing_extensions warnings"
 )
 _ALL_OF_THEM = words("apex bisect einops flash_attn numpy packaging tabulate time tqdm")
 _MEMBERS = {
@@ -29,10 +30,13 @@ _MEMBERS = {
     ),
     "os": words("PathLike cpu_count curdir environ fspath getcwd getenv getpid linesep name path pathsep sep"),
     "pathlib": words("Path PurePath"),
+    "platform": words("machine node processor python_version release system"),
     "pytest": words("approx fail fixture mark param raises skip"),
+    "string": words("ascii_letters ascii_lowercase ascii_uppercase digits hexdigits"),  # its Formatter gets attributes
     "sys": words(
         "argv byteorder exit float_info getsizeof hexversion maxsize path platform stderr stdout version version_info"
     ),
+    "threading": words("Lock RLock"),
     "traceback": words("format_exc print_exc"),
     "types": words("MappingProxyType SimpleNamespace"),
 }
@@ -89,7 +93,7 @@ DEFINED = (DUNDERS - words("__file__ __module__ __name__")) | words(
 )
 """Names with two underscores that may be defined."""
 _REFUSED_NAMES = words(
-    "CUDAPluggableAllocator CodeType ForwardRef FunctionType MethodType ModuleType MonkeyPatch TypedDict "
+    "CUDAPluggableAllocator CodeType ForwardRef FunctionType MethodType ModuleType MonkeyPatch "
     "_getframe ag_frame asyncio attrgetter bdb bltns builtins change_current_allocator chdir codeop cr_frame "
     "ctypes ctypeslib currentframe evaluate_forward_ref f_back f_builtins f_code f_globals f_locals f_trace "
     "faulthandler fcntl fdel fget fromfile fset gc genericpath get_device_interface get_device_module get_field "

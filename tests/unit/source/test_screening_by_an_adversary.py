@@ -228,7 +228,8 @@ WAYS_OUT = [
     ("triton.runtime.cache.get_cache_manager(k)", "triton.testing.do_bench(f)"),
     ("flags = ['-wrapper', 'sh']", "flags = ['-O3', '--use_fast_math', '-Xcompiler']"),
     ("torch.cuda.modules", "from torch.nn.modules.utils import _pair\ntorch.__version__.split('.')"),
-    ("import threading", "import statistics"),
+    ("import threading\nthreading.Timer(1, f)", "import threading\nthreading.RLock()"),
+    ("import weakref", "import statistics"),
     ("import unknown_module", "import einops"),
 ]  # fmt: skip
 

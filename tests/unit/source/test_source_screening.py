@@ -72,6 +72,9 @@ def found(text: str, baseline: str = USUAL, workload: str = "") -> list[str]:
         ("class A:\n    __setattr__ = print", "defines `__setattr__`"),
         ("class A(B, metaclass=M): ...", "chooses a metaclass"),
         ("type('A', (), names)", "makes a class with `type`"),
+        ("import threading\nthreading.Thread(target=f).start()", "reaches for `threading.Thread`"),
+        ("import string\nclass A(string.Formatter): ...", "reaches for `string.Formatter`"),
+        ("import platform\nplatform.os", "reaches for `platform.os`"),
         ("t = type\nt('A', (), names)", "hands round `type`"),
     ],
 )
@@ -95,6 +98,10 @@ def test_named(text, what):
         "import triton.language as tl\ntl.math.exp(x), tl.random.rand(1, 2)",
         "class A(Function):\n    @staticmethod\n    def forward(ctx, x):\n        ctx.n = x",
         "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass A:\n    n: int",
+        "from typing import TypedDict\nclass A(TypedDict, total=False):\n    block: int\na: A = {'block': 1}",
+        "import platform\nLINUX = platform.system() == 'Linux'",
+        "import threading\nlock = threading.Lock()\nwith lock: pass",
+        "from fractions import Fraction\nimport string\nn = Fraction(1, 3), string.digits",
     ],
 )
 def test_what_kernels_need_is_no_objection(text):
