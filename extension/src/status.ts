@@ -102,6 +102,11 @@ export async function showMenu(server: Server, jobs: Jobs): Promise<void> {
         ]
       : []),
     entry("$(settings-gear) Settings", "kernelLsp.settings"),
+    {
+      label: "$(file-binary) Choose Server Path",
+      detail: "Which kernel-lsp is started",
+      run: () => vscode.commands.executeCommand("workbench.action.openSettings", "@id:kernel-lsp.server.path"),
+    },
     entry("$(debug-restart) Restart Server", "kernelLsp.restart", server.command),
     entry("$(output) Show Log", "kernelLsp.log"),
     ...(server.command !== "" && vscode.workspace.isTrusted

@@ -120,6 +120,15 @@ const tests = {
     assert.ok(names.includes("kernel-lsp.refine.secondOpinion"), String(names));
     assert.deepEqual(names.filter((name) => name.includes("_")), []);
   },
+  async "the page that a finding links to opens as a person reads it"() {
+    const folder = path.join(root().fsPath, ".home/rules/0.1.0");
+    fs.mkdirSync(folder, { recursive: true });
+    const page = path.join(folder, "KL010.md");
+    fs.writeFileSync(page, "# KL010\n\nReads past the end.\n");
+    await vscode.commands.executeCommand("vscode.open", vscode.Uri.file(page)); // as a click on a finding's code does
+    await until("a preview", () => vscode.window.tabGroups.activeTabGroup.activeTab?.input?.viewType === "vscode.markdown.preview.editor");
+    await vscode.commands.executeCommand("workbench.action.closeActiveEditor");
+  },
   async "every command that the manifest names is there"() {
     const known = vscode.extensions.getExtension("kernel-lsp.kernel-lsp");
     const registered = await vscode.commands.getCommands(true);
