@@ -24,7 +24,7 @@ CANNOT_JUDGE = 3
 INTERRUPTED = 130
 
 COMMANDS = (
-    *("check", "watch", "judge", "refine", "draft", "facts", "explain", "report", "serve", "model"),
+    *("check", "watch", "judge", "refine", "draft", "facts", "profile", "explain", "report", "serve", "model"),
     *("capture", "bench", "trust", "untrust", "doctor"),
 )
 """Each is a module beside this one with an `app` of one command or of several subcommands."""
