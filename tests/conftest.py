@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +14,8 @@ _ROOT = Path(__file__).parent
 _PROGRAMS = _ROOT / "bench_programs"
 _FAST = frozenset(_ROOT / "unit" / name for name in ("config", "documentation", "report", "rules", "source", "store"))
 """Folders of the inner loop, whose tests start no worker and compile nothing."""
+_APART = {"programs": _PROGRAMS, "gpu": _ROOT / "gpu"}
+"""Folders all of whose tests have a mark, by that mark."""
 _LONGEST = (
     "exploits/test_exploits.py",
     "unit/pool/test_ray_pool.py",
@@ -75,20 +78,27 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out what the inner loop does not run: to import all tests takes longer than its own take."""
-    if config.option.markexpr != "fast" or _FAST & {collection_path, *collection_path.parents}:
+    """Leave out what the marks leave out anyway: to import all tests takes longer than many of them."""
+    wanted = config.option.markexpr
+    if any(collection_path == folder and f"not {mark}" in wanted for mark, folder in _APART.items()):
+        return True
+    folders = {"fast": _FAST, "programs": {_PROGRAMS}}.get(wanted)
+    if folders is None or folders & {collection_path, *collection_path.parents}:
         return None
-    return None if any(collection_path in folder.parents for folder in _FAST) else True
+    return None if any(collection_path in folder.parents for folder in folders) else True
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is not run every time; let the longest begin first, those of a file together and in order."""
     items.sort(key=lambda item: _rank(item.path))
-    for name, every in _SAMPLED.items():
-        for number, item in enumerate(item for item in items if item.path == _ROOT / name):
-            if number % every:
+    every = {_ROOT / name: one_in for name, one_in in _SAMPLED.items()}
+    met: Counter[Path] = Counter()
+    for item in items:
+        if item.path in every:
+            if met[item.path] % every[item.path]:
                 item.add_marker(pytest.mark.thorough)
+            met[item.path] += 1
 
 
 @cache
@@ -98,7 +108,12 @@ def _rank(path: Path) -> int:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark tests by their folder."""
-    if item.path.is_relative_to(_PROGRAMS):
-        item.add_marker(pytest.mark.programs)
-    elif _FAST & {*item.path.parents}:
-        item.add_marker(pytest.mark.fast)
+    if mark := _mark(item.path):
+        item.add_marker(mark)
+
+
+@cache
+def _mark(path: Path) -> str | None:
+    if path.is_relative_to(_PROGRAMS):
+        return "programs"
+    return "fast" if _FAST & {*path.parents} else None

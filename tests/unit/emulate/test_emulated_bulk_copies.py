@@ -137,7 +137,10 @@ __global__ void of_unwritten(const int* x, int* y) {
 }
 """
 )
-PTX = compiled(SOURCE, "sm_90a")
+
+
+def ptx():
+    return compiled(SOURCE, "sm_90a")
 
 
 def outermost(done) -> set[tuple[str, int]]:
@@ -158,7 +161,7 @@ def mapped(tensor: np.ndarray, box: tuple[int, ...], memory: GlobalMemory, **opt
 
 def test_tiles_come_and_go():
     x = np.arange(1024, dtype=np.float32)
-    done = launch(PTX, "doubled", 4, 64, x, np.zeros_like(x), 1024)
+    done = launch(ptx(), "doubled", 4, 64, x, np.zeros_like(x), 1024)
     np.testing.assert_array_equal(done.arrays[1], 2 * x)
     assert done.findings == ()
     assert done.result.counters.total.bytes_read == x.nbytes
@@ -166,7 +169,7 @@ def test_tiles_come_and_go():
 
 def test_each_thread_of_a_warp_brings_a_row():
     x = np.arange(256, dtype=np.int32).reshape(32, 8)
-    done = launch(PTX, "rows", 1, 32, x, np.zeros((8, 32), np.int32))
+    done = launch(ptx(), "rows", 1, 32, x, np.zeros((8, 32), np.int32))
     np.testing.assert_array_equal(done.arrays[1], x.T)
     assert done.findings == ()
 
@@ -175,7 +178,7 @@ def test_each_thread_of_a_warp_brings_a_row():
 def test_a_box_is_cut_out_and_padded_with_zeros(x0: int, y0: int):
     memory, tensor = GlobalMemory(), np.arange(1, 1 + 40 * 64, dtype=np.int16).reshape(40, 64)
     made, _ = mapped(tensor, (32, 16), memory)
-    done = launch(PTX, "box", 1, 64, made.encode(), np.zeros(1024, np.uint8), x0, y0, 1024, shared=1024, memory=memory)
+    done = launch(ptx(), "box", 1, 64, made.encode(), np.zeros(1024, np.uint8), x0, y0, 1024, shared=1024, memory=memory)
     padded = np.zeros((400, 600), np.int16)
     padded[100:140, 100:164] = tensor
     np.testing.assert_array_equal(
@@ -189,7 +192,7 @@ def test_a_swizzle_exchanges_pieces_of_16_bytes(swizzle: int, row: int):
     memory, tensor = GlobalMemory(), np.random.default_rng(1).integers(0, 255, (64, 256)).astype(np.uint8)
     made, _ = mapped(tensor, (row, 32), memory, swizzle=swizzle)
     size = 32 * row
-    done = launch(PTX, "box", 1, 64, made.encode(), np.zeros(size, np.uint8), 16, 8, size, shared=size, memory=memory)
+    done = launch(ptx(), "box", 1, 64, made.encode(), np.zeros(size, np.uint8), 16, 8, size, shared=size, memory=memory)
     pieces = tensor[8:40, 16 : 16 + row].reshape(32, row // 16, 16)
     expected = np.empty_like(pieces)
     for line in range(32):  # the pattern begins anew after 8 lines of 128 bytes
@@ -208,7 +211,7 @@ def test_a_box_goes_out_but_for_what_lies_outside(swizzle: int):
         for line in range(16):
             stored[line, np.arange(8) ^ (line % 8)] = box[line]
     arguments = made.encode(), stored.reshape(-1).view(np.uint8), 40, 30, 2048
-    done = launch(PTX, "box_out", 1, 64, *arguments, shared=2048, memory=memory)
+    done = launch(ptx(), "box_out", 1, 64, *arguments, shared=2048, memory=memory)
     expected = np.zeros_like(tensor)
     expected[30:40, 40:64] = box.reshape(16, 32)[:10, :24]
     np.testing.assert_array_equal(out, expected)
@@ -226,7 +229,7 @@ def test_boxes_have_one_to_five_dimensions():
         memory, tensor = GlobalMemory(), values[: np.prod(shape)].reshape(shape)
         made, _ = mapped(tensor, box, memory)
         count = int(np.prod(box))
-        done = launch(PTX, kernel, 1, 32, made.encode(), np.zeros(count, np.int32), count, memory=memory)
+        done = launch(ptx(), kernel, 1, 32, made.encode(), np.zeros(count, np.int32), count, memory=memory)
         padded = np.pad(tensor, 8)
         inside = tuple(slice(8 + c, 8 + c + b) for c, b in zip(reversed(corner), reversed(box), strict=True))
         np.testing.assert_array_equal(done.arrays[0], padded[inside].reshape(-1), kernel)
@@ -236,24 +239,24 @@ def test_boxes_have_one_to_five_dimensions():
 def test_an_element_stride_leaves_out_elements():
     memory, tensor = GlobalMemory(), np.arange(32 * 32, dtype=np.int32).reshape(32, 32)
     made, _ = mapped(tensor, (8, 8), memory, steps=(1, 2))
-    done = launch(PTX, "box", 1, 32, made.encode(), np.zeros(128, np.uint8), 4, 2, 128, shared=128, memory=memory)
+    done = launch(ptx(), "box", 1, 32, made.encode(), np.zeros(128, np.uint8), 4, 2, 128, shared=128, memory=memory)
     np.testing.assert_array_equal(done.arrays[0].view(np.int32).reshape(4, 8), tensor[2:10:2, 4:12])
 
 
 def test_a_copy_goes_to_several_blocks_of_a_cluster():
     x = np.arange(64, dtype=np.int32)
-    done = launch(PTX, "to_all", 2, 64, x, np.zeros((2, 64), np.int32))
+    done = launch(ptx(), "to_all", 2, 64, x, np.zeros((2, 64), np.int32))
     np.testing.assert_array_equal(done.arrays[1], np.stack([x, x]))
     assert done.findings == ()
 
 
 def test_copies_are_checked_for_bounds_alignment_and_unwritten_memory():
     x, y = np.arange(64, dtype=np.int32), np.zeros(64, np.int32)
-    done = launch(PTX, "past_the_end", 1, 64, x, y)
+    done = launch(ptx(), "past_the_end", 1, 64, x, y)
     assert [finding.kind.value for finding in done.findings] == ["out-of-bounds"]
     assert "8 bytes past the end of `a0`" in done.findings[0].message
-    assert [f.kind.value for f in launch(PTX, "crooked", 1, 32, x, y).findings] == ["misaligned"]
-    done = launch(PTX, "of_unwritten", 1, 64, x, y, empty=(0,))
+    assert [f.kind.value for f in launch(ptx(), "crooked", 1, 32, x, y).findings] == ["misaligned"]
+    done = launch(ptx(), "of_unwritten", 1, 64, x, y, empty=(0,))
     assert outermost(done) == {("uninitialised", line_of(SOURCE, "// unknown"))}
 
 

@@ -84,7 +84,10 @@ __global__ void __cluster_dims__(2) beyond(int* y) {
 }
 }
 """
-PTX = compiled(SOURCE, "sm_90a")
+
+
+def ptx():
+    return compiled(SOURCE, "sm_90a")
 
 
 def outermost(done) -> set[tuple[str, int]]:
@@ -93,7 +96,7 @@ def outermost(done) -> set[tuple[str, int]]:
 
 
 def test_blocks_know_their_place_in_a_cluster():
-    done = launch(PTX, "ranks", (4, 4, 1), 32, np.zeros((4, 4, 4), np.int32))
+    done = launch(ptx(), "ranks", (4, 4, 1), 32, np.zeros((4, 4, 4), np.int32))
     block_y, block_x = np.mgrid[:4, :4]
     rank = block_x % 2 + 2 * (block_y % 2)
     expected = np.stack([rank, np.full_like(rank, 4), block_x % 2, block_y // 2], axis=-1)
@@ -102,7 +105,7 @@ def test_blocks_know_their_place_in_a_cluster():
 
 def test_a_block_reads_its_neighbours_shared_memory():
     x = np.arange(8 * 32, dtype=np.int32)
-    done = launch(PTX, "neighbours", 8, 32, x, np.zeros_like(x))
+    done = launch(ptx(), "neighbours", 8, 32, x, np.zeros_like(x))
     clusters = np.roll(x.reshape(2, 4, 32), -1, axis=1) + 1000 * np.roll(np.arange(4), -1)[None, :, None]
     np.testing.assert_array_equal(done.arrays[1].reshape(2, 4, 32), clusters)
     assert done.findings == ()
@@ -111,41 +114,41 @@ def test_a_block_reads_its_neighbours_shared_memory():
 @pytest.mark.parametrize("order", [None, 4, 5])
 def test_blocks_add_up_in_one_of_them(order):
     x = np.arange(16 * 32, dtype=np.int32)
-    done = launch(PTX, "sums", 16, 32, x, np.zeros(8, np.int32), options=Options(order=order))
+    done = launch(ptx(), "sums", 16, 32, x, np.zeros(8, np.int32), options=Options(order=order))
     np.testing.assert_array_equal(done.arrays[1].reshape(4, 2)[:, 0], x.reshape(4, -1).sum(axis=1))
     np.testing.assert_array_equal(done.arrays[1].reshape(4, 2)[:, 1], 17)
     assert done.findings == ()
 
 
 def test_threads_of_another_block_arrive_at_a_barrier():
-    done = launch(PTX, "remote_arrivals", 4, 32, np.zeros(128, np.int32))
+    done = launch(ptx(), "remote_arrivals", 4, 32, np.zeros(128, np.int32))
     assert done.arrays[0].all()
     assert done.findings == ()
 
 
 def test_a_sample_of_blocks_takes_whole_clusters():
-    done = launch(PTX, "sums", 16, 32, np.ones(512, np.int32), np.zeros(8, np.int32), options=Options(blocks=(5,)))
+    done = launch(ptx(), "sums", 16, 32, np.ones(512, np.int32), np.zeros(8, np.int32), options=Options(blocks=(5,)))
     assert list(done.arrays[1]) == [0, 0, 128, 17, 0, 0, 0, 0]
     assert done.result.blocks == 4
 
 
 def test_a_grid_that_is_no_multiple_of_the_cluster_is_refused():
     with pytest.raises(LaunchError, match=r"in clusters of \(4, 1, 1\)"):
-        launch(PTX, "sums", 6, 32, np.ones(512, np.int32), np.zeros(8, np.int32))
+        launch(ptx(), "sums", 6, 32, np.ones(512, np.int32), np.zeros(8, np.int32))
 
 
 def test_a_barrier_that_not_all_blocks_of_a_cluster_reach_is_found():
-    done = launch(PTX, "one_block_skips", 2, 32, np.zeros(64, np.int32))
+    done = launch(ptx(), "one_block_skips", 2, 32, np.zeros(64, np.int32))
     assert outermost(done) == {("divergent-barrier", line_of(SOURCE, "// not all"))}
     assert "other threads of its cluster wait" in done.findings[0].message
 
 
 def test_shared_memory_of_a_block_that_has_ended_is_out_of_bounds():
-    done = launch(PTX, "block_has_ended", 2, 32, np.ones(32, np.int32), np.zeros(32, np.int32))
+    done = launch(ptx(), "block_has_ended", 2, 32, np.ones(32, np.int32), np.zeros(32, np.int32))
     assert outermost(done) == {("out-of-bounds", line_of(SOURCE, "// too late"))}
     assert "block (1, 0, 0), which has ended" in done.findings[0].message
 
 
 def test_an_access_past_the_end_of_anothers_shared_memory_is_found():
-    done = launch(PTX, "beyond", 2, 32, np.zeros(64, np.int32))
+    done = launch(ptx(), "beyond", 2, 32, np.zeros(64, np.int32))
     assert outermost(done) == {("out-of-bounds", line_of(SOURCE, "// past the end"))}

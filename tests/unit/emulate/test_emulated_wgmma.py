@@ -98,7 +98,12 @@ extern "C" __global__ void half_of_a_group(const unsigned char* a, float* c) {
 """
 )
 RIGHT = SOURCE.replace("BEFORE", "wait_products<0>(); __syncthreads();").replace("FENCE", "fence();")
-PTX = compiled(RIGHT, "sm_90a")
+
+
+def ptx():
+    return compiled(RIGHT, "sm_90a")
+
+
 MODES = {0: 0, 128: 1, 64: 2, 32: 3}  # bytes of the swizzle -> its number in a descriptor
 
 
@@ -163,7 +168,7 @@ def product(entry: str, a, b, width: int) -> np.ndarray:
     (a_image, *a_offsets), (b_image, *b_offsets) = a, b
     arguments = a_image, len(a_image), b_image, len(b_image), np.zeros((64, 16), np.float32)
     offsets = *a_offsets, *b_offsets
-    done = launch(PTX, entry, 1, 128, *arguments, *offsets, MODES[width], shared=len(a_image) + len(b_image) + 1024)
+    done = launch(ptx(), entry, 1, 128, *arguments, *offsets, MODES[width], shared=len(a_image) + len(b_image) + 1024)
     assert done.findings == ()
     return done.arrays[2]
 
@@ -186,7 +191,7 @@ def test_a_product_of_turned_matrices(width: int):
 def test_a_product_with_one_operand_in_registers():
     a, b, a_values, b_values = operands("f16")
     image, *_ = along_k(b, 0)
-    done = launch(PTX, "from_registers", 1, 128, a.view(np.uint32), image, np.zeros((64, 16), np.float32))
+    done = launch(ptx(), "from_registers", 1, 128, a.view(np.uint32), image, np.zeros((64, 16), np.float32))
     np.testing.assert_array_equal(done.arrays[2], a_values @ b_values.T)
     assert done.findings == ()
 
@@ -194,7 +199,7 @@ def test_a_product_with_one_operand_in_registers():
 def test_two_warpgroups_of_many_blocks_multiply_by_themselves():
     a, b, a_values, b_values = operands("f16")
     image = np.concatenate([along_k(a, 0)[0], along_k(b, 0)[0]])
-    done = launch(PTX, "again", 3, 256, image, np.zeros(256 * 8, np.float32))
+    done = launch(ptx(), "again", 3, 256, image, np.zeros(256 * 8, np.float32))
     assert not {kind for kind, _ in outermost(done)} & {"overwritten-stage", "missing-proxy-fence"}
     assert done.arrays[1].reshape(2, -1).sum() == pytest.approx(2 * 2 * (a_values @ b_values.T).sum())
 
@@ -228,12 +233,12 @@ def test_stages_that_wgmma_still_reads_are_found(words: dict[str, str], kind: st
 def test_the_right_twin_says_nothing():
     a, b, *_ = operands("f16")
     image = np.concatenate([along_k(a, 0)[0], along_k(b, 0)[0]])
-    done = launch(PTX, "again", 1, 128, image, np.zeros(128 * 8, np.float32))
+    done = launch(ptx(), "again", 1, 128, image, np.zeros(128 * 8, np.float32))
     assert done.findings == ()
 
 
 def test_a_warpgroup_that_does_not_come_as_a_whole_is_found():
-    done = launch(PTX, "half_of_a_group", 1, 128, np.zeros(2560, np.uint8), np.zeros(128, np.float32))
+    done = launch(ptx(), "half_of_a_group", 1, 128, np.zeros(2560, np.uint8), np.zeros(128, np.float32))
     assert {kind for kind, _ in outermost(done)} == {"inactive-lane"}
     assert "warpgroup" in done.findings[0].message
 
