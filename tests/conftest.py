@@ -93,12 +93,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is not run every time; let the longest begin first, those of a file together and in order."""
     items.sort(key=lambda item: _rank(item.path))
     every = {_ROOT / name: one_in for name, one_in in _SAMPLED.items()}
-    met: Counter[Path] = Counter()
+    met: Counter[tuple[Path, str]] = Counter()
     for item in items:
-        if item.path in every:
-            if met[item.path] % every[item.path]:
-                item.add_marker(pytest.mark.thorough)
-            met[item.path] += 1
+        mark = item.get_closest_marker("sampled")
+        kind = item.path, item.name.partition("[")[0] if mark else ""
+        if met[kind] % (mark.args[0] if mark else every.get(item.path, 1)):
+            item.add_marker(pytest.mark.thorough)
+        met[kind] += 1
 
 
 @cache

@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 from kernel_lsp.lsp.trust import Trust
-from tests.lsp.job_session import ROOT, kernel_file, store_offer
+from tests.lsp.job_session import ROOT, store_offer
 from tests.private_home import private_home
+from tests.softmax_kernel import write_softmax
 
 HERE = Path(__file__).parent
 EXAMPLES = ROOT / "examples/editors"
@@ -23,7 +24,7 @@ main()
 
 def make_folder(folder: Path) -> dict[str, str]:
     """Fill `folder`; the environment to start an editor with."""
-    kernel = kernel_file(folder)
+    kernel = write_softmax(folder)
     store_offer(folder, kernel, kernel.read_text().replace("num_warps=4", "num_warps=2"))
     (folder / "broken.cu").write_text(BROKEN)
     (folder / "pyproject.toml").write_text(SETTINGS)

@@ -26,7 +26,8 @@ def _found() -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize(("version", "setup"), [("0.7", "neovim-0.7.lua"), ("0.11", "neovim.lua")])
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("version", "setup"), [("0.11", "neovim.lua"), ("0.7", "neovim-0.7.lua")])
 def test_a_session_in_neovim(tmp_path, version, setup):
     path = _found().get(version)
     if path is None:

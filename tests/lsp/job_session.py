@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -21,7 +20,7 @@ from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.store.store import open_store
-from tests.lsp.raw_client import ROOT, SERVE, SOFTMAX
+from tests.lsp.raw_client import ROOT, SERVE
 from tests.private_home import private_home
 from tests.unit.report.sample_verdicts import evidence, faster
 
@@ -266,11 +265,6 @@ def command_line(folder, *arguments):
         text=True,
         check=False,
     )
-
-
-def kernel_file(folder: Path) -> Path:
-    """A Triton file with its workload in it."""
-    return Path(shutil.copy(SOFTMAX, folder / "softmax.py"))
 
 
 def store_offer(folder: Path, kernel: Path, variant: str, **changes: Any) -> Verdict:

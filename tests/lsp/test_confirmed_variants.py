@@ -8,8 +8,9 @@ import pytest
 from kernel_lsp.judge.final import FinalChecks
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.store.store import open_store
-from tests.lsp.job_session import Editor, data_of, editor, kernel_file, verdict_on
+from tests.lsp.job_session import Editor, data_of, editor, verdict_on
 from tests.lsp.raw_client import ROOT
+from tests.softmax_kernel import write_softmax
 
 UNTIMED = {"refine": {"untimed": True}}
 WAITING = "confirmed, final checks under way"
@@ -34,7 +35,7 @@ class Search:
     def __init__(self, tmp_path) -> None:
         self.folder = tmp_path / "kernels"
         self.folder.mkdir()
-        self.kernel = kernel_file(self.folder)
+        self.kernel = write_softmax(self.folder)
         self.variant = self.kernel.read_text().replace("num_warps=4", "num_warps=2")
         (tmp_path / "sitecustomize.py").write_text(SERVICES)
         paths = os.pathsep.join(map(str, (tmp_path, ROOT, ROOT / "tests/fixtures")))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.lsp.job_session import EVERYTHING, editor, kernel_file, store_offer
+from tests.lsp.job_session import EVERYTHING, editor, store_offer
+from tests.softmax_kernel import write_softmax
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 CUDA = """__global__ void scale(const float* x, float* y, int n) {
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.asyncio
 
 @pytest.fixture
 def kernel(tmp_path):
-    return kernel_file(tmp_path)
+    return write_softmax(tmp_path)
 
 
 def faster_text(text):
@@ -83,7 +84,8 @@ async def test_line_ends_stay_as_they_are(kernel, tmp_path):
         assert session.texts[uri].text == faster_text(text)
 
 
-@pytest.mark.parametrize("answer", [None, "Refine it again"])
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("answer", ["Refine it again", None])
 async def test_a_kernel_that_has_changed_is_left_alone(kernel, tmp_path, answer):
     store_offer(tmp_path, kernel, faster_text(kernel.read_text()))
     settings = {"refine": {"untimed": True, "proposers": "scripted_proposers:two"}}

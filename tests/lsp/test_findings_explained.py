@@ -27,6 +27,7 @@ async def symbols(session, uri):
     return [one.name for one in await session.client.text_document_document_symbol_async(params)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("links", [True, False])
 async def test_a_finding_leads_to_its_rule(tmp_path, links):
     kernel = tmp_path / "scale.cu"

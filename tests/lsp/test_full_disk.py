@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.store.store import open_store
-from tests.lsp.job_session import below, data_of, editor, kernel_file
+from tests.lsp.job_session import below, data_of, editor
+from tests.softmax_kernel import write_softmax
 
 pytestmark = pytest.mark.asyncio
 
@@ -18,7 +19,7 @@ TWO = {"proposers": "scripted_proposers:two", "untimed": True}
 
 @pytest.fixture
 def kernel(tmp_path):
-    return kernel_file(tmp_path)
+    return write_softmax(tmp_path)
 
 
 @pytest.fixture

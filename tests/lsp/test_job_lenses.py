@@ -6,8 +6,9 @@ import re
 import pytest
 from lsprotocol import types
 
-from tests.lsp.job_session import editor, kernel_file, store_offer
+from tests.lsp.job_session import editor, store_offer
 from tests.scale_kernel import KERNEL, WORKLOAD
+from tests.softmax_kernel import write_softmax
 
 pytestmark = pytest.mark.asyncio
 
@@ -18,7 +19,7 @@ QUIET = {"facts_lens": False}
 
 @pytest.fixture
 def kernel(tmp_path):
-    return kernel_file(tmp_path)
+    return write_softmax(tmp_path)
 
 
 async def lenses(session, uri):

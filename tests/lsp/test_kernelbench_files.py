@@ -107,6 +107,7 @@ async def test_a_compiler_s_message_stands_in_the_string_while_it_is_typed(tmp_p
         await session.until(lambda: not session.client.diagnostics.get(uri))
 
 
+@pytest.mark.thorough
 async def test_a_problem_alone_has_no_lenses_and_is_not_compiled(tmp_path):
     async with editor(tmp_path) as session:
         uri = session.open(tmp_path / "twice.py", PROBLEM, "python")

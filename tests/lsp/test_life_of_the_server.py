@@ -117,7 +117,13 @@ def converse(*messages):
         return [answer for answer in answers[:-1] if "id" in answer and "method" not in answer]
 
 
-@pytest.mark.parametrize("name", ["vscode_1.139_languageclient11", "neovim_0.11.4", "neovim_0.7.2", None])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vscode_1.139_languageclient11",
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("neovim_0.11.4", "neovim_0.7.2", None)),
+    ],
+)
 def test_the_early_answer_is_the_one_that_the_library_gives(name):
     params = {"processId": None, "rootUri": None, "capabilities": recorded(name) if name else {}}
     initialize = frame(id=1, method="initialize", params=params)
@@ -129,7 +135,11 @@ def test_the_early_answer_is_the_one_that_the_library_gives(name):
 
 
 @pytest.mark.parametrize(
-    "capabilities", [{"textDocument": {"hover": 3}}, {"general": {"positionEncodings": ["utf-8"]}, "window": []}]
+    "capabilities",
+    [
+        pytest.param({"textDocument": {"hover": 3}}, marks=pytest.mark.thorough),
+        {"general": {"positionEncodings": ["utf-8"]}, "window": []},
+    ],
 )
 def test_a_client_whose_capabilities_cannot_be_read_is_served_as_one_that_has_none(capabilities):
     params = {"processId": None, "rootUri": None, "capabilities": capabilities}
@@ -138,7 +148,13 @@ def test_a_client_whose_capabilities_cannot_be_read_is_served_as_one_that_has_no
     assert second["result"] == {"jobs": []}
 
 
-@pytest.mark.parametrize("params", [None, [], {}, {"capabilities": None}, {"capabilities": {"general": 3}}])
+@pytest.mark.parametrize(
+    "params",
+    [
+        *(pytest.param(params, marks=pytest.mark.thorough) for params in (None, [], {}, {"capabilities": None})),
+        {"capabilities": {"general": 3}},
+    ],
+)
 def test_an_initialize_that_is_none_is_refused(params):
     [refused, again] = converse(frame(id=1, method="initialize", params=params), INITIALIZE)
     assert refused["error"]["code"] == -32602
@@ -212,7 +228,14 @@ def test_a_port_in_use_is_said():
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("end", ["stdin closed", signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "stdin closed",
+        pytest.param(signal.SIGTERM, marks=pytest.mark.thorough),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.thorough),
+    ],
+)
 async def test_nothing_outlives_it(end, tmp_path):
     async with editor(tmp_path, ends_well=False, runner={"warm_minutes": 0}) as session:
         uri = session.open(tmp_path / "scale.cu", BAD, "cuda")

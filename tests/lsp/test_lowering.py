@@ -8,9 +8,10 @@ import pytest
 import pytest_asyncio
 from lsprotocol import types
 
-from tests.lsp.job_session import EVERYTHING, editor, kernel_file, store_offer
+from tests.lsp.job_session import EVERYTHING, editor, store_offer
 from tests.served_model.fake_server import FakeServer, said
 from tests.served_model.module import PROBLEM, RIGHT, TRITON, code_of, write_answer, write_module
+from tests.softmax_kernel import write_softmax
 
 UNTIMED = {"refine": {"untimed": True}}
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -60,6 +61,7 @@ async def test_a_module_is_offered_a_kernel_in_either_language(tmp_path, server)
         assert reasons(found) == {TRITON_TITLE: why}
 
 
+@pytest.mark.thorough
 async def test_a_module_with_an_answer_is_refined_not_lowered(tmp_path, server):
     path = write_answer(tmp_path)
     path.write_text(PROBLEM + path.read_text())
@@ -188,7 +190,7 @@ async def test_the_job_asks_the_model_and_tells_what_came_of_it(tmp_path, server
 
 @pytest.mark.thorough
 async def test_notes_of_a_search_are_shown(tmp_path):
-    kernel = kernel_file(tmp_path)
+    kernel = write_softmax(tmp_path)
     quick = {"refine": {"untimed": True, "budget": 5}, "judge": {"families": ["normal"]}}
     can = {name: value for name, value in EVERYTHING.items() if name != "experimental"}
     async with editor(tmp_path, environment=nobody(tmp_path), capabilities=can, **quick) as session:

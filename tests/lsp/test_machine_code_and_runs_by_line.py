@@ -140,6 +140,7 @@ async def test_a_save_finds_an_access_out_of_bounds_at_its_line(kernel, tmp_path
         await session.until(lambda: not messages(session, uri))
 
 
+@pytest.mark.thorough
 async def test_checking_on_save_can_be_switched_off(kernel, tmp_path):
     async with editor(tmp_path, environment=NO_GPU, editor={"check_on_save": False}) as session:
         uri = session.open(kernel, language="cuda")

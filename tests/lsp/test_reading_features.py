@@ -93,7 +93,7 @@ async def test_hover_shows_every_architecture_and_not_what_is_on_the_screen(tmp_
         assert await hover(session, uri, 4, 0) is None
 
 
-@pytest.mark.parametrize("nested", [True, False])
+@pytest.mark.parametrize("nested", [True, pytest.param(False, marks=pytest.mark.thorough)])
 async def test_kernels_are_the_symbols_of_a_file_open_or_not(tmp_path, nested):
     file = tmp_path / "scale.cu"
     file.write_text(SCALE)
@@ -106,23 +106,21 @@ async def test_kernels_are_the_symbols_of_a_file_open_or_not(tmp_path, nested):
         assert (whole.start.line, whole.end.line) == (0, 6)
 
 
-async def test_an_edit_tells_what_it_costs_against_the_saved_text(tmp_path):
+@pytest.mark.parametrize("shown", [True, pytest.param(False, marks=pytest.mark.thorough)])
+async def test_an_edit_tells_what_it_costs_against_the_saved_text(tmp_path, shown):
     file = tmp_path / "scale.cu"
     file.write_text(SCALE)
     dearer = SCALE.replace("tile[256]", "tile[512]")
-    for shown in (True, False):
-        settings = {"editor": ON["editor"] | {"cost_lens": shown}}
-        async with editor(tmp_path, **settings) as session:
-            uri = session.open(file, language="cuda")
-            await eventually(session, uri, "regs")
-            session.edit(uri, dearer)
-            found = await eventually(session, uri, "1 KiB -> 2 KiB smem" if shown else "2 KiB smem")
-            assert ("->" in found[0][1]) is shown
-            if shown:
-                file.write_text(dearer)
-                saved = types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(uri))
-                session.client.text_document_did_save(saved)
-                assert "->" not in (await eventually(session, uri, ", 2 KiB smem"))[0][1]
+    settings = {"editor": ON["editor"] | {"cost_lens": shown}}
+    async with editor(tmp_path, **settings) as session:
+        uri = session.open(file, language="cuda")
+        await eventually(session, uri, "regs")
+        session.edit(uri, dearer)
+        found = await eventually(session, uri, "1 KiB -> 2 KiB smem" if shown else "2 KiB smem")
+        assert ("->" in found[0][1]) is shown
+        file.write_text(dearer)
+        session.client.text_document_did_save(types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(uri)))
+        assert "->" not in (await eventually(session, uri, ", 2 KiB smem"))[0][1]
 
 
 async def test_the_facts_lead_to_the_machine_code(tmp_path):
@@ -142,7 +140,9 @@ async def test_the_facts_lead_to_the_machine_code(tmp_path):
         assert re.search(r"^\.L_x_\d+:$", listing, re.MULTILINE), "branches have somewhere to go"
 
 
-@pytest.mark.parametrize("name", ["vscode_1.139_languageclient11", "neovim_0.11.4"])
+@pytest.mark.parametrize(
+    "name", ["vscode_1.139_languageclient11", pytest.param("neovim_0.11.4", marks=pytest.mark.thorough)]
+)
 async def test_clients_are_told_when_there_are_new_lenses(name, tmp_path):
     capabilities = recorded(name)
     can = "codeLens" in capabilities["workspace"]
@@ -152,6 +152,7 @@ async def test_clients_are_told_when_there_are_new_lenses(name, tmp_path):
         assert (session.refreshed > 0) is can
 
 
+@pytest.mark.thorough
 async def test_a_text_on_no_disk_is_compiled_too(tmp_path):
     async with editor(tmp_path, **ON) as session:
         client = session.client

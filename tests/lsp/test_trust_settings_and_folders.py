@@ -87,6 +87,7 @@ async def test_trust_given_on_the_command_line_is_seen_at_once_by_a_newcomers_se
         await session.until(lambda: not messages(session, uri))
 
 
+@pytest.mark.thorough
 async def test_a_session_that_the_client_vouches_for_leaves_no_trust_behind(tmp_path):
     async with editor(tmp_path) as session:
         uri = session.open(tmp_path / "scale.cu", BAD, "cuda")
@@ -94,6 +95,7 @@ async def test_a_session_that_the_client_vouches_for_leaves_no_trust_behind(tmp_
     assert not list((tmp_path / ".home").rglob("trusted.json"))
 
 
+@pytest.mark.thorough
 async def test_only_a_folder_that_exists_can_be_trusted(tmp_path):
     async with editor(tmp_path, trusted=False) as session:
         with pytest.raises(JsonRpcException, match="no such folder") as refused:
@@ -125,6 +127,7 @@ async def test_a_projects_settings_apply_as_soon_as_they_are_written(tmp_path):
         await session.until(lambda: not messages(session, project))
 
 
+@pytest.mark.thorough
 async def test_the_users_own_settings_apply_as_soon_as_they_are_written(tmp_path):
     file = tmp_path / ".home/config/kernel-lsp/settings.toml"
     file.parent.mkdir(parents=True)
@@ -137,6 +140,7 @@ async def test_the_users_own_settings_apply_as_soon_as_they_are_written(tmp_path
                 await asyncio.sleep(0.05)
 
 
+@pytest.mark.thorough
 async def test_what_the_client_says_stands_above_the_project(tmp_path):
     (tmp_path / "pyproject.toml").write_text("[tool.kernel-lsp.editor]\nfacts_lens = false\n")
     async with editor(tmp_path, **{"kernel-lsp": {"editor": {"facts_lens": True}}}) as session:
@@ -184,6 +188,7 @@ async def test_a_header_that_changes_on_disk_changes_what_is_said_of_a_text(tmp_
         await session.until(lambda: not messages(session, uri))
 
 
+@pytest.mark.thorough
 async def test_vs_code_watches_files_and_tells(tmp_path):
     header = tmp_path / "factor.cuh"
     header.write_text("#define FACTOR 2.f\n")
@@ -215,6 +220,7 @@ async def test_folders_come_and_go(tmp_path):
                     await asyncio.sleep(0.05)
 
 
+@pytest.mark.thorough
 async def test_no_hint_is_shown_unasked(tmp_path):
     async with editor(tmp_path) as session:
         uri = session.open(tmp_path / "scale.cu", SCALE, "cuda")

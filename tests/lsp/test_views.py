@@ -7,7 +7,8 @@ import shutil
 import pytest
 import pytest_asyncio
 
-from tests.lsp.job_session import EVERYTHING, ROOT, editor, kernel_file, store_offer
+from tests.lsp.job_session import EVERYTHING, ROOT, editor, store_offer
+from tests.softmax_kernel import write_softmax
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -18,7 +19,7 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 async def session(tmp_path_factory):
     """A folder with a Triton kernel that has two variants, a CUDA kernel beside it, and what has none."""
     folder = tmp_path_factory.mktemp("views")
-    kernel = kernel_file(folder)
+    kernel = write_softmax(folder, 50, 1000)
     text = kernel.read_text()
     store_offer(folder, kernel, text.replace("num_warps=4", "num_warps=2"))
     store_offer(folder, kernel, text.replace("num_warps=4", "num_warps=8"), label="num_warps 4 -> 8", speedup=1.1)
@@ -138,7 +139,7 @@ async def test_opcodes_of_both_sides_of_a_verdict(session):
 
 
 async def test_nothing_is_compiled_where_nobody_is_trusted(tmp_path):
-    kernel = kernel_file(tmp_path)
+    kernel = write_softmax(tmp_path)
     async with editor(tmp_path, environment=NO_GPU, trusted=False) as session:
         [listed] = (await session.request("kernels", {}))["files"]
         assert listed["trusted"] is False
@@ -148,7 +149,7 @@ async def test_nothing_is_compiled_where_nobody_is_trusted(tmp_path):
 
 
 async def test_who_hears_nothing_of_jobs_is_told_of_their_end(tmp_path):
-    kernel = kernel_file(tmp_path)
+    kernel = write_softmax(tmp_path)
     kernel.write_text(kernel.read_text().replace("tl.exp(", "tl.exq("))
     capabilities = {name: given for name, given in EVERYTHING.items() if name != "experimental"}
     async with editor(tmp_path, environment=NO_GPU, capabilities=capabilities) as session:

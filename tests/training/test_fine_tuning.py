@@ -145,6 +145,7 @@ def test_killed_at_any_step_it_goes_on_and_ends_in_the_same_adapter(calm, datase
     assert "was trained on this dataset before" in finished(start(tmp_path, dataset, model, "--epochs", str(EPOCHS)))
 
 
+@pytest.mark.thorough
 def test_a_template_that_drops_turns_is_refused(dataset, tmp_path):
     said = finished(start(tmp_path, dataset, made(tmp_path / "model", "forgetful")), code=2)
     assert "chat template leaves out or changes a message of the user" in " ".join(said.split())

@@ -94,6 +94,7 @@ async def test_the_server_answers_as_the_step_before_left_the_adapter(trained):
     assert not place.server.adapters, "what no step needs any more is unloaded"
 
 
+@pytest.mark.thorough
 async def test_what_was_rewarded_gets_likelier_and_what_was_not_less(trained):
     place, said, _ = trained
     assert "mine is in" in said
@@ -147,6 +148,7 @@ def _kill(pid: int) -> None:
         os.kill(one, signal.SIGKILL)
 
 
+@pytest.mark.thorough
 async def test_a_group_whose_answers_are_all_alike_teaches_nothing(place, tmp_path):
     alike = PolicyRun(tmp_path, place.kernel, place.model, place.server)
     alike.answers("no code")

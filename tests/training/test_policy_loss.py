@@ -12,6 +12,7 @@ from tests.training.test_fine_tuning import pytestmark as needs_training
 pytestmark = needs_training
 
 
+@pytest.mark.thorough
 def test_loss_and_gradients_are_those_of_trl(tmp_path):
     call = [PYTHON, Path(__file__).with_name("same_loss.py"), made(tmp_path / "model", "whole")]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}

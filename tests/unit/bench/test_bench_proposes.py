@@ -92,6 +92,7 @@ async def _asked(server, times: int) -> None:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("arguments", "settings", "code", "words"),
     [
@@ -120,6 +121,7 @@ def test_no_model_is_one_error(tmp_path):
     assert complaints.count("No model server") == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.asyncio
 @pytest.mark.timeout(300)
 async def test_a_search_whose_server_fails_is_repeated_by_the_next_call(tmp_path):

@@ -41,6 +41,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(bench):
     assert bench.lines() == before
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_kernelbench_takes_what_is_not_right(bench):
     bench.take("1.53.0", "1.53.1", "1.48.1", "1.22.1", "1.19.7")

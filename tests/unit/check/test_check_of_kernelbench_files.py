@@ -74,6 +74,7 @@ def test_an_error_is_said_at_the_line_of_the_python_file_also_where_it_has_a_pro
     assert found.column == text.splitlines()[line - 1].index("nothing") + 1
 
 
+@pytest.mark.thorough
 def test_an_answer_whose_text_is_computed_is_checked_too(tmp_path):
     shutil.copy(EXAMPLES / "mean_square.py", tmp_path / "mean_square.py")
     text = (EXAMPLES / "mean_square_cuda.py").read_text().replace("partial[0] / cols", "nothing[0] / cols")

@@ -193,6 +193,7 @@ def test_the_hooks_are_well_formed():
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.thorough
 def test_pre_commit_finds_a_planted_bug_and_passes_after_the_fix(repository, environment):
     hook = (ROOT / ".pre-commit-hooks.yaml").read_text()
     assert "entry: kernel-lsp check --changed --format text" in hook

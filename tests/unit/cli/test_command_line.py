@@ -86,6 +86,7 @@ print([name for name in {heavy!r} if name in sys.modules])
     assert answer.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("command", "others"),
     [
@@ -100,6 +101,7 @@ def test_a_command_imports_no_other_commands_work(command, others):
     assert answer.stdout == "[]\n"
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_and_imports_no_gpu_library(command):
     code = f"""
@@ -131,6 +133,7 @@ def test_a_terminal_without_unicode(kernel_lsp):
     assert answer.returncode == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("command", ["facts", "check", "refine"])
 def test_a_link_to_itself_is_an_error_of_one_sentence(kernel_lsp, tmp_path, command):
     (tmp_path / "loop.cu").symlink_to("loop.cu")

@@ -129,6 +129,7 @@ def test_judge_claims_nothing_of_a_right_candidate(kernel_lsp, tmp_path):
     assert "faster" not in shown.stdout.lower()
 
 
+@pytest.mark.thorough
 def test_a_verdict_is_repeated_by_the_commands_on_its_card(kernel_lsp, tmp_path):
     example = Path(__file__).parents[3] / "examples/triton/softmax.py"
     small = re.sub(r"CASES = \[.*?\n\]", "CASES = [dict(rows=4, cols=100)]", example.read_text(), flags=re.DOTALL)
@@ -224,6 +225,7 @@ def test_refine_needs_a_gpu(kernel_lsp):
     assert "cure" in answer.stderr
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("args", "words"),
     [

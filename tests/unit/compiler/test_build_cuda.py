@@ -305,6 +305,7 @@ __global__ void set(uint64_t* x) { add(x); }
 }
 
 
+@pytest.mark.sampled(4)
 @needs_nvcc
 @pytest.mark.parametrize("text", ONLY_NVCC.values(), ids=ONLY_NVCC)
 def test_what_nvcc_accepts_is_no_error(tmp_path: Path, text: str) -> None:

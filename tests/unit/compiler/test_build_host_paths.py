@@ -52,6 +52,7 @@ def with_host(statement: str) -> str:
     return KERNEL + HOST.replace("auto y", f"{statement} auto y")
 
 
+@pytest.mark.sampled(5)
 @needs_gcc
 @pytest.mark.parametrize(
     ("request_", "reason"),

@@ -69,6 +69,7 @@ def facts_of(binary: Binary, name: str) -> KernelFacts:
     return next(kernel for kernel in binary.kernels if kernel.name == name)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", ARCHES)
 def test_facts_equal_what_ptxas_prints(arch: str) -> None:
     build = compile_nvrtc(KERNELS, "/home/me/kernels.cu", arch)

@@ -96,6 +96,7 @@ def build(tmp_path: Path) -> Callable[..., TritonBuild]:
     return building
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
 def test_every_configuration_is_compiled_and_the_launches_are_planned(
     arch: str, build: Callable[..., TritonBuild], tmp_path: Path
@@ -166,6 +167,7 @@ def test_what_a_tuner_of_another_module_remembers_is_from_the_build_alone(
     }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("processes", [1, 3])
 def test_what_ends_a_launch_is_told_once(processes: int, build: Callable[..., TritonBuild]) -> None:
     kernel = KERNEL.replace(", (1 << 17, 4)", "").replace("    return sums\n", "    raise SystemExit(f'{LEFT}')\n")
@@ -173,6 +175,7 @@ def test_what_ends_a_launch_is_told_once(processes: int, build: Callable[..., Tr
     assert [error.message for error in made.build.diagnostics] == ["SystemExit: 3"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("processes", [1, 3])
 def test_spills_are_counted(processes: int, build: Callable[..., TritonBuild]) -> None:
     kernel = KERNEL.replace(
@@ -188,6 +191,7 @@ def test_spills_are_counted(processes: int, build: Callable[..., TritonBuild]) -
     assert (facts.spill_load_bytes or 0) > 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("old", "new", "line", "column", "words"),
     [

@@ -92,6 +92,7 @@ def test_only_what_is_asked_for_stays_of_a_program() -> None:
     assert "main()" in host_view(text)
 
 
+@pytest.mark.thorough
 @needs_gcc
 def test_a_header_of_the_users_with_cudas_own_in_it_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "common.h").write_text(COMMON)

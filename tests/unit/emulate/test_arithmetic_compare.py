@@ -23,6 +23,7 @@ def holds(name, x, y):
     return {"eq": x == y, "ne": x != y, "lt": x < y, "le": x <= y, "gt": x > y, "ge": x >= y}[name[:2]]
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("form", ["f16", "bf16", "f32", "f64"])
 @pytest.mark.parametrize("name", [*ORDERED, "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"])
 @given(data=st.data())

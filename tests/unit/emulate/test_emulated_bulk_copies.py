@@ -178,7 +178,9 @@ def test_each_thread_of_a_warp_brings_a_row():
 def test_a_box_is_cut_out_and_padded_with_zeros(x0: int, y0: int):
     memory, tensor = GlobalMemory(), np.arange(1, 1 + 40 * 64, dtype=np.int16).reshape(40, 64)
     made, _ = mapped(tensor, (32, 16), memory)
-    done = launch(ptx(), "box", 1, 64, made.encode(), np.zeros(1024, np.uint8), x0, y0, 1024, shared=1024, memory=memory)
+    done = launch(
+        ptx(), "box", 1, 64, made.encode(), np.zeros(1024, np.uint8), x0, y0, 1024, shared=1024, memory=memory
+    )
     padded = np.zeros((400, 600), np.int16)
     padded[100:140, 100:164] = tensor
     np.testing.assert_array_equal(

@@ -87,6 +87,7 @@ def test_a_gluon_product_with_bulk_copies_and_wgmma_is_right():
     assert all("needs sm_90 or later" in reason for reason in refused)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("right", "wrong", "kind", "place"),
     [
@@ -108,6 +109,7 @@ def test_a_bug_in_a_gluon_pipeline_is_found(tmp_path: Path, right: str, wrong: s
         assert (kind, line) in found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("device", [False, True], ids=["made-by-the-host", "made-by-the-kernel"])
 @pytest.mark.parametrize("warps", [False, True], ids=["all-warps-alike", "warp-specialised"])
 def test_a_triton_product_through_tensor_descriptors_is_right(tmp_path: Path, device: bool, warps: bool):

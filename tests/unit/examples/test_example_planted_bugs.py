@@ -35,6 +35,7 @@ async def judged(folder: Path, name: str) -> Verdict:
         return await session.judge(target.version(text.replace(right, bug), "bug", "user"))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", BUGS)
 def test_an_obvious_bug_is_wrong(tmp_path, monkeypatch, name):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

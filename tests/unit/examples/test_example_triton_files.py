@@ -127,6 +127,7 @@ def test_interpreted_launch_of_a_wrong_kernel_disagrees(tmp_path: Path):
     assert "AssertionError: wrong for normal inputs" in done.stderr
 
 
+@pytest.mark.sampled(9)
 @each_example
 def test_every_case_compiles_for_every_architecture(path: Path, tmp_path: Path):
     done = without_gpu("compile", path, *CAPABILITIES, scratch=tmp_path)

@@ -64,6 +64,7 @@ def described(checks: tuple[Check, ...]) -> list[Check]:
     return [check for check in checks if check.name != "inputs: sorted"]
 
 
+@pytest.mark.thorough
 def test_errors_are_allowed_several_times_over_where_pytorch_runs_on_the_cpu(tmp_path, monkeypatch):
     checks = judge(tmp_path, monkeypatch, lean=True)["right"].evidence.checks
     said = {check.name: check.detail for check in checks}

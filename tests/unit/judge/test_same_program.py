@@ -9,8 +9,15 @@ from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Stage, Verdict
+from tests.scale_kernel import KERNEL, WORKLOAD
+from tests.softmax_kernel import write_softmax
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+
+def write_scale(folder: Path) -> Path:
+    path = folder / "scale.cu"
+    path.write_text(KERNEL)
+    path.with_name("scale_workload.py").write_text(WORKLOAD)
+    return path
 
 
 def judge(path: Path, texts: list[str], folder: Path) -> list[Verdict]:
@@ -24,18 +31,18 @@ def judge(path: Path, texts: list[str], folder: Path) -> list[Verdict]:
 
 
 @pytest.mark.parametrize(
-    ("name", "comment", "change"),
+    ("write", "comment", "change"),
     [
-        ("cuda/rmsnorm.cu", "// a comment\n", ("sum += v * v", "sum += v * v * 2.0f")),
-        ("triton/softmax.py", "# a comment\n", ("num_warps = 4", "num_warps = 8")),
+        (write_scale, "// a comment\n", ("0.5f", "0.25f")),
+        (write_softmax, "# a comment\n", ("num_warps=4", "num_warps=8")),
     ],
 )
-def test_a_comment_makes_the_same_program_and_a_change_does_not(name, comment, change, tmp_path):
-    path = EXAMPLES / name
+def test_a_comment_makes_the_same_program_and_a_change_does_not(write, comment, change, tmp_path):
+    path = write(tmp_path)
     text = path.read_text()
-    changed = text.replace(*change) if change[0] in text else text.replace("num_warps=4", "num_warps=8")
+    changed = text.replace(*change)
     assert changed != text
-    commented, other = judge(path, [comment + text if path.suffix == ".cu" else text + comment, changed], tmp_path)
+    commented, other = judge(path, [text + comment, changed], tmp_path)
     assert (commented.verdict, commented.stage) == (Outcome.SAME, Stage.BUILD)
     assert commented.cases == ()
     assert other.verdict is not Outcome.SAME

@@ -88,6 +88,7 @@ def test_a_gain_of_two_percent_or_more_is_found(regime: Regime, kernel_ms: float
     assert outcomes[LookOutcome.FASTER] >= 20 - at_most(0.05, 20)
 
 
+@pytest.mark.thorough
 @few
 @given(st.sampled_from([0.05, 0.1]), st.floats(-0.3, -0.05), seeds)
 def test_a_gain_of_five_percent_is_found_beside_others(kernel_ms: float, effect: float, seed: int) -> None:

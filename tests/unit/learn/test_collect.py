@@ -187,6 +187,7 @@ def _collect_and_die(data: Path, folder: Path, files: int) -> None:
         collect(store, folder, Rules(), 0.3)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("files", [0, 1, 2])
 @pytest.mark.parametrize("older", [False, True], ids=["anew", "over an older one"])
 def test_killed_and_started_again_it_is_the_same(store, project, tmp_path, files, older):

@@ -14,7 +14,8 @@ from kernel_lsp.lsp import spare as module
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.process import Service
 from kernel_lsp.lsp.spare import Spare
-from tests.lsp.job_session import below, gone, kernel_file
+from tests.lsp.job_session import below, gone
+from tests.softmax_kernel import write_softmax
 
 
 async def until(happened, seconds=60.0):
@@ -45,7 +46,7 @@ def spare(tasks):
 @pytest.mark.thorough
 def test_its_workers_import_before_a_job_is_known_and_serve_it(spare, tasks, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    kernel = kernel_file(tmp_path)
+    kernel = write_softmax(tmp_path)
     settings = Settings(paths=PathSettings(data=tmp_path / "data", cache=tmp_path / "cache"))
     refine = settings.refine.model_copy(update={"untimed": True, "budget": 5, "strategy": "tuner-only"})
     asked = {"work": "refine", "path": str(kernel), "kernel": None, "label": None, "texts": {}}

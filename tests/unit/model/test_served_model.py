@@ -107,6 +107,7 @@ async def test_adapters_from_the_start(server):
         assert await client.models() == ("tiny", "other")
 
 
+@pytest.mark.thorough
 async def test_an_adapter_comes_and_goes_while_it_runs(server, folder, tmp_path):
     by_heart = await answer(endpoint_of(server))
     said = []
@@ -246,6 +247,7 @@ async def test_the_keeper_resumes_what_a_killed_judge_left_paused(server):
     assert not (server.folder / "paused").exists()
 
 
+@pytest.mark.thorough
 async def test_starting_it_again_takes_the_one_that_runs(server, settings, folder):
     again = launch.start(replace(launch.plan(str(folder), settings), name="tiny"))
     assert launch.wait_until_ready(again) == server

@@ -88,6 +88,7 @@ def test_a_workload_with_a_ragged_case_catches_what_matters(tmp_path):
     assert all(mutant.reason for mutant in report.mutants if mutant.fate is not Fate.SAME_CODE)
 
 
+@pytest.mark.thorough
 def test_a_workload_of_whole_blocks_is_told_so(tmp_path):
     report = measured(written(tmp_path, "[dict(n=128)]"))
     survived = {mutant.what for mutant in report.of(Fate.SURVIVED)}

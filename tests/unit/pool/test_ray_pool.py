@@ -66,6 +66,7 @@ def test_nobody_joins_without_the_token_and_nothing_listens_elsewhere(cluster):
     assert {address for pid in cluster.pids() for address in listening(pid)} == {"127.0.0.1"}
 
 
+@pytest.mark.thorough
 def test_a_cluster_that_asks_for_no_token_is_refused(tmp_path):
     with RayCluster(tmp_path, token="") as open_to_all:
         write_candidates(tmp_path / "candidates")

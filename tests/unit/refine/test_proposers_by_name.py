@@ -1,7 +1,6 @@
 """Proposers by name: the built-in ones, one's own, and a search with them where nothing can be timed."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,8 @@ from kernel_lsp.judge.target import make_target
 from kernel_lsp.refine.proposers import find_proposers
 from kernel_lsp.refine.run import refine_target
 from kernel_lsp.store.store import open_store
+from tests.softmax_kernel import write_softmax
 
-SOFTMAX = Path(__file__).parents[3] / "examples/triton/softmax.py"
 OWN = """
 from dataclasses import replace
 from kernel_lsp.source.candidate import SourceFile
@@ -62,7 +61,7 @@ def test_a_name_that_stands_for_nothing_is_an_error_to_mend(own, name):
 def refined(tmp_path, **refine):
     settings = Settings.model_validate({"refine": refine, "paths": {"data": tmp_path, "cache": tmp_path / "cache"}})
     with open_store(tmp_path) as store:
-        found = asyncio.run(refine_target(make_target(SOFTMAX), settings, store, asyncio.Event()))
+        found = asyncio.run(refine_target(make_target(write_softmax(tmp_path)), settings, store, asyncio.Event()))
         return found, store.list_verdicts()
 
 

@@ -165,6 +165,7 @@ torch.testing.assert_close(kernel.layernorm(x, weight, bias), expected, rtol=2e-
     interpret(tmp_path, wide.kernel.text, check)
 
 
+@pytest.mark.thorough
 def test_what_is_loaded_under_the_same_name_in_every_pass_is_loaded_once(tmp_path: Path) -> None:
     source = (Path(__file__).parents[2] / "exploits/softmax/softmax.py").read_text()
     check = """

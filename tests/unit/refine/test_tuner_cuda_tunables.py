@@ -332,6 +332,7 @@ def test_every_example_has_a_block_to_turn(path: Path) -> None:
         ast.parse(launch_text(candidate))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("text", "workload", "kernel", "name"),
     [

@@ -43,6 +43,7 @@ def content(trial: Trial, key: str) -> list[object]:
     return [*leaves, *(repr(output.tolist()) for output in trial.oracle.inputs.expected(key).outputs)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("text", [WORKLOAD, MIXER.read_text()], ids=["workload", "problem"])
 def test_inputs_that_are_made_again_have_the_same_bits(text):
     lavish, thrifty = (Trial(text, keep=keep, path=str(MIXER)) for keep in (None, 0))

@@ -45,7 +45,9 @@ def alive(pids: set[int]) -> set[int]:
     }
 
 
-@pytest.mark.parametrize("moment", ["0.05", "0.6", "working"])
+@pytest.mark.parametrize(
+    "moment", [*(pytest.param(moment, marks=pytest.mark.thorough) for moment in ("0.05", "0.6")), "working"]
+)
 def test_kill_9_of_the_parent_leaves_no_process_and_no_folder(moment):
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, moment], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True

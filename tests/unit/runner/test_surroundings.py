@@ -40,6 +40,7 @@ def test_importing_more_of_torch_changes_nothing(subject, run) -> None:
     assert run(changes_of(subject, text)).changed == ()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("statement", CHANGES)
 @pytest.mark.parametrize("where", ["at import", "in launch"])
 def test_what_is_changed_is_named(subject, run, statement: str, where: str) -> None:

@@ -51,6 +51,7 @@ print(torch.cuda.is_initialized())
 """
 
 
+@pytest.mark.thorough
 def test_an_oracle_of_a_later_session_learns_sizes_without_imports() -> None:
     workload = EXAMPLES / "cuda" / "saxpy_workload.py"
     ran = subprocess.run([sys.executable, "-c", _SIZES, workload], capture_output=True, text=True, timeout=300)

@@ -236,6 +236,7 @@ def test_starting_many_workers_at_once_gives_each_its_own_process(pool, run, sub
     assert len({actual for _, actual in pairs}) == 4
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("after", [0.0, 0.001, 0.005, 0.02])
 def test_a_start_that_is_cancelled_does_not_mix_up_the_next_workers(pool, run, subject, after):
     async def start():
@@ -312,7 +313,7 @@ def running(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("end", ["close", "kill"])
+@pytest.mark.parametrize("end", [pytest.param("close", marks=pytest.mark.thorough), "kill"])
 def test_nothing_is_left_when_a_pool_is_closed_or_its_owner_killed(end):
     pytest.importorskip("torch")
     pytest.importorskip("triton")

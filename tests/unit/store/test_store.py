@@ -204,6 +204,7 @@ def _open_and_save(folder, name, barrier):
         store.save_verdict(verdict(name))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("content", [b"", b"this is no database at all" * 100])
 def test_many_processes_open_a_new_or_damaged_file_at_once(tmp_path, content):
     (tmp_path / "store.sqlite3").write_bytes(content)

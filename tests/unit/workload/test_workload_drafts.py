@@ -152,6 +152,7 @@ def test_what_cannot_be_drafted_for_says_so():
         draft_for(SourceFile(Path("kernel.cu"), HOST), "sofmax")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["softmax", "rmsnorm"])
 def test_an_agreed_draft_of_a_well_known_kernel_is_right_as_it_stands(name, tmp_path):
     kernel = EXAMPLES / "triton" / f"{name}.py"
