@@ -15,6 +15,7 @@ def bench(tmp_path):
     return Bench(tmp_path)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_a_run_that_is_killed_goes_on_where_it_was(bench):
     bench.take("1.12.1", "1.19.4", "1.25.1", "1.30.1")

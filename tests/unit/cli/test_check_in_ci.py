@@ -89,6 +89,7 @@ def test_the_forms_of_the_results(kernel_lsp, repository):
     assert kernel_lsp("check", ".", "--format", "text", "--output", "none/x").returncode == 2
 
 
+@pytest.mark.thorough
 def test_a_baseline_is_recorded_and_held_to(kernel_lsp, repository):
     answer = kernel_lsp("check", ".", "--update-baseline")
     assert answer.returncode == 0, answer.stderr

@@ -233,6 +233,7 @@ def test_the_log_of_an_error_in_host_code_shows_the_users_lines(build: Callable[
     assert log[-1].startswith("AttributeError: ")
 
 
+@pytest.mark.thorough
 def test_too_much_shared_memory_is_an_error_and_says_how_much(build: Callable[..., TritonBuild]) -> None:
     kernel = (
         KERNEL.replace(", (1 << 17, 4)", "")

@@ -28,7 +28,7 @@ EXAMPLE_OF_EACH = first_of_each(ALL, lambda path: {path.parent.name})
 BUG_OF_EACH = first_of_each(
     [planted for planted, _ in PAIRS], lambda path: {kind for kind, _ in expected_findings(path)}
 )
-TWIN_OF_EACH = {clean for planted, clean in PAIRS if planted in BUG_OF_EACH}
+A_TWIN = [clean for planted, clean in PAIRS if planted in BUG_OF_EACH][:1]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_a_planted_bug_is_found_at_its_line(checked, path: Path):
     assert not report.ok
 
 
-@pytest.mark.parametrize("path", told([clean for _, clean in PAIRS], TWIN_OF_EACH))
+@pytest.mark.parametrize("path", told([clean for _, clean in PAIRS], A_TWIN))
 def test_nothing_is_found_in_the_clean_twin(checked, path: Path):
     report = checked[path]
     assert findings_of(report) == set()

@@ -164,6 +164,7 @@ def test_what_was_never_written_does_not_pass_for_nan_minus_one_or_true(tmp_path
         assert f"output {number} is wrong" in verdict.reason
 
 
+@pytest.mark.thorough
 def test_each_input_that_is_changed_in_place_must_be(tmp_path):
     spared = launch_of(
         SWAP_WORKLOAD, ("return x, y", "return x, held"), ("    module", "    held = x.clone()\n    module")
@@ -186,6 +187,7 @@ def test_an_output_is_of_the_baselines_type_on_every_layout(tmp_path):
     assert "type float16" in wrong.reason
 
 
+@pytest.mark.thorough
 def test_scores_are_told_from_none_beside_a_mask_that_is_larger_by_far(tmp_path):
     launch, nothing = launch_of(MASKED_WORKLOAD), MASKED.replace("0.125f * x[i]", "0.f")
     right, wrong = judge(tmp_path, MASKED, MASKED_WORKLOAD, (MASKED, launch), (nothing, launch))

@@ -3,7 +3,8 @@
 import asyncio
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from kernel_lsp.bench.records import comparison_of
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.judge.program_equality import same_model
-from kernel_lsp.judge.session import open_session
+from kernel_lsp.judge.session import Session, open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import CheckStatus, Outcome, Stage, Verdict
 from kernel_lsp.source.candidate import SourceFile
@@ -136,22 +137,34 @@ ANSWERS = {
 }
 
 
+class Verdicts:
+    """The verdict on each answer that a test asks for, in one session."""
+
+    def __init__(self, runner: asyncio.Runner, session: Session, folder: Path) -> None:
+        self._runner, self._session, self._folder = runner, session, folder
+        self._found: dict[str, Verdict] = {}
+
+    def __getitem__(self, name: str) -> Verdict:
+        if name not in self._found:
+            text = SourceFile(self._folder / f"{name}.py", ANSWERS[name])
+            answer = self._session.target.answer(text, name, "user")
+            self._found[name] = self._runner.run(self._session.judge(answer, always_run=name == "another"))
+        return self._found[name]
+
+
 @pytest.fixture(scope="module")
-def verdicts(tmp_path_factory) -> Mapping[str, Verdict]:
+def verdicts(tmp_path_factory) -> Iterator[Verdicts]:
     folder = tmp_path_factory.mktemp("answers")
     path = folder / "rows.py"
     path.write_text(PROBLEM)
     settings = Settings(paths=PathSettings(data=folder, cache=folder))
-
-    async def run() -> dict[str, Verdict]:
-        found: dict[str, Verdict] = {}
-        async with open_session(make_target(path), settings) as session:
-            for name, text in ANSWERS.items():
-                answer = session.target.answer(SourceFile(folder / f"{name}.py", text), name, "user")
-                found[name] = await session.judge(answer, always_run=name == "another")
-        return found
-
-    return asyncio.run(run())
+    with asyncio.Runner() as runner:
+        opening = open_session(make_target(path), settings)
+        session = runner.run(opening.__aenter__())
+        try:
+            yield Verdicts(runner, session, folder)
+        finally:
+            runner.run(opening.__aexit__(None, None, None))
 
 
 def checks(verdict: Verdict) -> dict[str, tuple[CheckStatus, str]]:

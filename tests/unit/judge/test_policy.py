@@ -33,7 +33,8 @@ def test_every_threshold_says_why_it_is_what_it_is() -> None:
 
 def test_every_threshold_is_read_somewhere() -> None:
     package = Path(policy.__file__).parent
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in package.rglob("*.py")]
+    texts = [path.read_text(encoding="utf-8") for path in package.rglob("*.py")]
+    trees = [ast.parse(text) for text in texts if "policy" in text]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     read = {
         node.attr

@@ -73,6 +73,7 @@ def test_a_gain_is_found(setting: Setting, kernel_ms: float, effect: float) -> N
     assert outcomes(found)[LookOutcome.FASTER] >= required * len(found)
 
 
+@pytest.mark.thorough
 def test_reported_intervals_cover_the_truth() -> None:
     covered = [
         verdict.reported.lower <= effect <= verdict.reported.upper

@@ -201,6 +201,7 @@ async def test_an_answer_that_nobody_waits_for_is_not_written(server):
     await drained(server)
 
 
+@pytest.mark.thorough
 async def test_a_timed_block_freezes_an_answer_and_lets_it_go_on(server):
     """Nothing is written meanwhile, and what is said is the same."""
     sampling = Sampling(temperature=0.0, max_tokens=600)

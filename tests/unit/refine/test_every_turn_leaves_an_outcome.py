@@ -85,7 +85,9 @@ async def test_an_answer_whose_judgement_never_ends_is_kept(tmp_path, store, mon
 
 async def test_turns_of_the_proposers(tmp_path, store, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    settings = load_settings(overrides={"refine.strategy": "tuner-only", "refine.untimed": True})[0]
+    settings = load_settings(
+        overrides={"refine.strategy": "tuner-only", "refine.untimed": True, "refine.candidates": 2}
+    )[0]
     found = await refine_target(make_target(write_scale(tmp_path)), settings, store, asyncio.Event())
     turns = store.list_turns(store.list_sessions()[0])
     assert [turn.outcome["result"] for turn in turns] == [one.feedback.verdict for one in found.tried]

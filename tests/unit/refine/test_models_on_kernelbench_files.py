@@ -302,6 +302,7 @@ def test_a_kernel_for_a_module_is_a_file_of_its_own(tmp_path):
 # Sweeps.
 
 
+@pytest.mark.thorough
 @pytest.mark.asyncio
 async def test_a_sweep_takes_modules_and_answers(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

@@ -98,6 +98,7 @@ def operands(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
     return draw.standard_normal((m, k)).astype(np.float32), draw.standard_normal((k, n)).astype(np.float32)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("which", range(6))
 def test_the_example_keeps_its_bits_on_every_size(tmp_path: Path, which: int) -> None:
     # Blocks of 4 x 4 threads: one host thread stands for each.

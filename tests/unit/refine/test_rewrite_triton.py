@@ -152,6 +152,7 @@ def test_a_row_in_one_block_is_loaded_once(tmp_path: Path) -> None:
     interpret(tmp_path, text, CHECK)
 
 
+@pytest.mark.thorough
 def test_the_example_in_one_block_is_right_on_odd_rows(tmp_path: Path) -> None:
     source = (Path(__file__).parents[3] / "examples" / "triton" / "layernorm.py").read_text()
     check = """

@@ -48,6 +48,7 @@ def pid_of(what: str, session: Session) -> int:
             return session.pool._nurseries[Flavour.EMULATE].result().process.pid  # pyright: ignore
 
 
+@pytest.mark.thorough
 @pytest.mark.asyncio
 async def test_every_answer_is_judged_or_says_why_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

@@ -177,6 +177,7 @@ def launch(module, x):
 """
 
 
+@pytest.mark.thorough
 def test_what_a_users_file_imports_later_workers_have(tmp_path: Path) -> None:
     kernel = tmp_path / "twice.py"
     kernel.write_text(_KERNEL)
