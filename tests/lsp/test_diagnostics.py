@@ -165,6 +165,7 @@ async def test_vs_code_pulls_and_is_told_when_nothing_is_new(file, tmp_path):
         assert uri not in session.client.diagnostics  # nothing is said twice
 
 
+@pytest.mark.thorough
 async def test_a_pull_for_a_text_that_changes_meanwhile_is_given_up(file, tmp_path):
     async with editor(tmp_path, capabilities=recorded("vscode_1.139_languageclient11")) as session:
         await session.request("jobs", {})  # the server reads by now, one message at a time

@@ -129,6 +129,7 @@ async def test_an_editor_may_decline(kernel, tmp_path):
         assert await session.command("apply", uri, verdict.id) is False
 
 
+@pytest.mark.thorough
 async def test_a_variant_with_another_launch_changes_both_files(tmp_path):
     kernel, workload = tmp_path / "scale.cu", tmp_path / "scale_workload.py"
     kernel.write_text(CUDA)

@@ -97,6 +97,7 @@ async def test_what_stands_in_the_way_is_said(tmp_path):
         assert "not trusted" in reasons(await session.actions(session.open(path)))[CUDA]
 
 
+@pytest.mark.thorough
 async def test_a_verified_kernel_becomes_a_new_file(tmp_path):
     path = write_module(tmp_path)
     verdict = store_offer(tmp_path, path, code_of(RIGHT), label="one kernel")

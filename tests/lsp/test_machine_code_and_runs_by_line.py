@@ -83,6 +83,7 @@ async def test_hovering_over_a_line_says_in_a_line_what_it_became(kernel, tmp_pa
             assert re.fullmatch(said, shown.contents.value)
 
 
+@pytest.mark.thorough
 async def test_hovering_over_a_line_shows_its_machine_code(kernel, tmp_path):
     async with editor(tmp_path, environment=NO_GPU, editor={"machine_code_hover": "full"}) as session:
         uri = session.open(kernel, language="cuda")

@@ -101,6 +101,7 @@ async def test_a_finding_is_silenced_at_a_click(tmp_path):
         assert [d.code for d in session.client.diagnostics.get(uri, [])] == []
 
 
+@pytest.mark.thorough
 async def test_a_guard_that_is_missing_is_a_quick_fix_once_a_check_has_passed_it(tmp_path):
     kernel = tmp_path / "scale.cu"
     kernel.write_text(KERNEL.replace("if (i < n) ", ""))

@@ -123,6 +123,7 @@ async def test_an_edit_tells_what_it_costs_against_the_saved_text(tmp_path, show
         assert "->" not in (await eventually(session, uri, ", 2 KiB smem"))[0][1]
 
 
+@pytest.mark.thorough
 async def test_the_facts_lead_to_the_machine_code(tmp_path):
     file = tmp_path / "scale.cu"
     loop = "for (int i = threadIdx.x; i < 4096; i += blockDim.x) y[i] = x[i];"

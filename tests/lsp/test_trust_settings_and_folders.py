@@ -76,6 +76,7 @@ async def test_an_editor_without_trust_is_told_once_why_nothing_is_compiled(tmp_
         await session.until(lambda: messages(session, uri))
 
 
+@pytest.mark.thorough
 async def test_trust_given_on_the_command_line_is_seen_at_once_by_a_newcomers_server(tmp_path):
     assert not (tmp_path / ".home/config/kernel-lsp").exists()
     async with editor(tmp_path, trusted=False) as session:

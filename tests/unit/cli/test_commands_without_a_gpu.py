@@ -118,6 +118,7 @@ def test_judge_runs_candidates_on_the_emulator(kernel_lsp, tmp_path, body, verdi
     assert words in said["reason"]
 
 
+@pytest.mark.thorough
 def test_judge_claims_nothing_of_a_right_candidate(kernel_lsp, tmp_path):
     (tmp_path / "other.cu").write_text(KERNEL.replace("2.0f * x[i]", "x[i] + x[i] * 1.0000001f"))
     answer = kernel_lsp("judge", "scale.cu", "other.cu", "--json")

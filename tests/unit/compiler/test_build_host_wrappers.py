@@ -39,7 +39,7 @@ def build(request: ExtensionRequest, kept: Path, text: str = "") -> ExtensionBui
     return fast_build(request, "sm_80", SourceFile(Path("answer.py"), text), kept, cache=caches[0], libraries=caches[1])
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("wrapper", WRAPPERS, ids=lambda wrapper: wrapper.name)
 def test_an_extension_gives_what_torch_gives(
     wrapper: Wrapper, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

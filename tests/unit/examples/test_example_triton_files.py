@@ -108,6 +108,7 @@ def test_importing_an_example_runs_nothing(path: Path):
         assert all(isinstance(node, ast.Import | ast.FunctionDef | ast.ClassDef | ast.Assign) for node in tree.body[1:])
 
 
+@pytest.mark.sampled(10)
 @each_example
 def test_interpreted_launch_agrees_with_the_reference(path: Path, tmp_path: Path):
     cases = [cases_of(path)[0], ODD_CASES[path.stem]]
@@ -127,7 +128,7 @@ def test_interpreted_launch_of_a_wrong_kernel_disagrees(tmp_path: Path):
     assert "AssertionError: wrong for normal inputs" in done.stderr
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(10)
 @each_example
 def test_every_case_compiles_for_every_architecture(path: Path, tmp_path: Path):
     done = without_gpu("compile", path, *CAPABILITIES, scratch=tmp_path)

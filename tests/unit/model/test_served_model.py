@@ -99,6 +99,7 @@ async def test_it_says_what_it_has_learned(server, settings):
         assert await answer(find_endpoint(settings), sampling=sampling) == (learned.reasoning, learned.answer.strip())
 
 
+@pytest.mark.thorough
 async def test_adapters_from_the_start(server):
     by_heart = await answer(endpoint_of(server))
     with contextlib.suppress(errors.CutOffError, errors.EndlessReasoningError):
@@ -146,6 +147,7 @@ def _halved(adapter: Path, into: Path) -> Path:
     return into
 
 
+@pytest.mark.thorough
 async def test_an_answer_is_drawn_with_its_tokens(server):
     async with ModelClient(endpoint_of(server)) as client:
         drawn = await client.draw(ADD, GREEDY)

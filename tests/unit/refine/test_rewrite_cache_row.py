@@ -62,7 +62,6 @@ def test_the_row_is_loaded_once() -> None:
     assert ".local" not in ptx(candidates[1].kernel.text)
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("cols", [1, 127, 256, 258, 2050])
 @pytest.mark.parametrize("which", [0, 2])

@@ -65,7 +65,6 @@ def test_uses_shuffles() -> None:
     assert "for (unsigned s" not in candidate.kernel.text
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("block", [32, 64, 256])
 def test_every_thread_gets_the_result(tmp_path: Path, block: int) -> None:
     (candidate,) = rewritten(rewrite, ROW_STATISTICS)

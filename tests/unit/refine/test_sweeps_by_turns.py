@@ -139,6 +139,7 @@ def test_what_was_not_answered_is_waited_for(tmp_path):
     assert f"Turn 2 of {TURNS}: 1 answers are missing." in finished(tmp_path)
 
 
+@pytest.mark.thorough
 def test_what_is_no_answer_is_named_with_its_line(tmp_path):
     (tmp_path / "scale.cu").write_text(KERNEL.format(n=2))
     (tmp_path / "scale_workload.py").write_text(WORKLOAD.format(n=2))

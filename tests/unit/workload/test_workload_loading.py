@@ -80,7 +80,6 @@ def test_contract_tolerance_and_launch_may_be_left_out(path):
     assert not loaded.nondeterministic
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("text", "says"),
     [
