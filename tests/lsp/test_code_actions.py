@@ -85,6 +85,7 @@ async def test_only_what_is_asked_for(kernel, tmp_path):
             assert {str(action.kind) for action in found} == expected, only
 
 
+@pytest.mark.thorough
 async def test_variants_come_best_first(kernel, tmp_path):
     for number, speedup in enumerate((1.1, 1.9, 1.5)):
         text = faster_text(kernel) + f"\n# {number}\n"
@@ -229,6 +230,7 @@ async def test_at_ones_own_kernel_there_is_what_leads(tmp_path):
         assert await session.until(lambda: session.shown) == [(tmp_path / "scale_workload.py").as_uri()]
 
 
+@pytest.mark.thorough
 async def test_a_workload_is_drafted_and_never_overwritten(tmp_path):
     bare, workload = tmp_path / "scale.cu", tmp_path / "scale_workload.py"
     bare.write_text(BARE)

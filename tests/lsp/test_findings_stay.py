@@ -53,6 +53,7 @@ async def test_a_check_that_ends_after_an_edit_is_shown_as_older(tmp_path):
         assert message.endswith(" (before your edit)")
 
 
+@pytest.mark.thorough
 async def test_a_text_that_is_too_large_is_left_alone_and_said_so(tmp_path):
     async with editor(tmp_path, environment=NO_GPU) as session:
         kernel = tmp_path / "generated.cu"

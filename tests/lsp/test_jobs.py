@@ -71,8 +71,9 @@ async def test_a_second_start_joins_and_another_text_begins_anew(kernel, tmp_pat
         assert (await session.ended(third["id"]))["state"] == "cancelled"
 
 
-async def test_cancel_ends_every_process_below(kernel, tmp_path):
-    async with editor(tmp_path, environment=NO_GPU, runner={"warm_minutes": 0}, **ENDLESS) as session:
+async def test_cancel_ends_every_process_below_and_kill_9_of_the_server_those_of_the_next_job(kernel, tmp_path):
+    own = {"runner": {"warm_minutes": 0}, **ENDLESS}
+    async with editor(tmp_path, environment=NO_GPU, ends_well=False, **own) as session:
         uri = session.open(kernel)
         job = await session.command("refine", uri)
         await session.until(lambda: [j for j in session.jobs if j["progress"] and j["progress"]["correct"]])
@@ -83,8 +84,16 @@ async def test_cancel_ends_every_process_below(kernel, tmp_path):
         await gone(started)
         assert ended["state"] == "cancelled"
         assert (await session.request("cancelJob", {"id": job["id"]})) == {"cancelled": False}
+        with open_store(data_of(tmp_path)) as store:
+            assert store.list_verdicts()  # what was found before is kept
+        again = await session.command("refine", uri)
+        await session.until(lambda: [j for j in session.jobs if j["id"] == again["id"] and j["state"] == "running"])
+        left = below(session.pid)
+        assert len(left) > 2  # the service, its nursery, the job
+        os.kill(session.pid, signal.SIGKILL)
+        await gone(left | {session.pid})
     with open_store(data_of(tmp_path)) as store:
-        assert store.list_verdicts()  # what was found before is kept
+        assert store.list_verdicts()
 
 
 @pytest.mark.thorough
@@ -185,7 +194,8 @@ async def test_a_killed_runner_is_an_answer_and_not_a_hang(kernel, tmp_path):
         assert store.list_verdicts()
 
 
-@pytest.mark.parametrize("end", [pytest.param("crash", marks=pytest.mark.thorough), "kill -9"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("end", ["crash", "kill -9"])
 async def test_nothing_outlives_the_client_or_the_server(kernel, tmp_path, end):
     own = {"runner": {"warm_minutes": 0}, **ENDLESS}
     async with editor(tmp_path, environment=NO_GPU, ends_well=False, **own) as session:

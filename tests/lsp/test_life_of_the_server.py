@@ -161,6 +161,7 @@ def test_an_initialize_that_is_none_is_refused(params):
     assert again["result"]["serverInfo"]["name"] == "kernel-lsp"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("messages", "code"),
     [
@@ -227,15 +228,9 @@ def test_a_port_in_use_is_said():
         assert b"Traceback" not in said
 
 
+@pytest.mark.thorough
 @pytest.mark.asyncio
-@pytest.mark.parametrize(
-    "end",
-    [
-        "stdin closed",
-        pytest.param(signal.SIGTERM, marks=pytest.mark.thorough),
-        pytest.param(signal.SIGKILL, marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.parametrize("end", ["stdin closed", signal.SIGTERM, signal.SIGKILL])
 async def test_nothing_outlives_it(end, tmp_path):
     async with editor(tmp_path, ends_well=False, runner={"warm_minutes": 0}) as session:
         uri = session.open(tmp_path / "scale.cu", BAD, "cuda")

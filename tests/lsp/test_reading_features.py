@@ -79,6 +79,7 @@ async def test_each_kind_of_lens_can_be_switched_off(tmp_path):
         assert await lenses(session, uri) == []
 
 
+@pytest.mark.thorough
 async def test_hover_shows_every_architecture_and_not_what_is_on_the_screen(tmp_path):
     async with editor(tmp_path, arch=["sm_80", "sm_90"]) as session:
         uri = session.open(tmp_path / "scale.cu", SCALE, "cuda")

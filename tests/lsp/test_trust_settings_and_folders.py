@@ -64,6 +64,7 @@ async def test_a_trusted_window_vouches_for_what_its_user_opens(tmp_path):
         assert session.said == []
 
 
+@pytest.mark.thorough
 async def test_an_editor_without_trust_is_told_once_why_nothing_is_compiled(tmp_path):
     async with editor(tmp_path, trusted=None) as session:
         uri = session.open(tmp_path / "scale.cu", BAD, "cuda")
