@@ -68,6 +68,11 @@ _MACROS = {
 
 PRELUDE = r"""#pragma once
 #define __extension__  // a word of GNU's, before anonymous unions and literals
+#define __asm__ asm
+#ifndef CUDA_VERSION  // which nvcc has of `cuda.h`, and code tests
+#define CUDA_VERSION (__CUDACC_VER_MAJOR__ * 1000 + __CUDACC_VER_MINOR__ * 10)
+#define CUDART_VERSION CUDA_VERSION
+#endif
 #if __has_include(<cuda/std/cstdint>)
 #include <cuda/std/cfloat>
 #include <cuda/std/climits>
