@@ -25,6 +25,7 @@ _HOST = re.compile(
     _TORCH.pattern
     + rb"|(?<!cuda::)\bstd\s*::|<<<|\bcuda[A-Z]\w*\s*\(|\b(?:cublas|cudnn|cufft|cusparse|cusolver|nccl)[A-Z]"
 )
+_HOST_OR_SAID = re.compile(_HOST.pattern + rb"|\b__host__\b")
 _HOST_NAMESPACES = frozenset((b"std", b"torch", b"at", b"c10", b"caffe2", b"pybind11"))
 _HOST_MACRO = re.compile(rb"(?:TORCH|STABLE_TORCH|PYBIND11|AT|C10|NB|TVM|GTEST|TEST|TYPED_TEST|BENCHMARK)(?:_\w+)?")
 _HOST_HEADER = re.compile(
@@ -270,18 +271,15 @@ class _Knife:
         return outline(self.data, Span(braces.start + 1, braces.end - 1)).declarations if braces is not None else ()
 
     def host_members(self, made: Declaration) -> list[Span]:
-        """Return the member functions of a type that only the host can compile, such as a constructor from a tensor,
-        and those that call them.
+        """Return the member functions of a type that only the host can compile, such as a constructor from a tensor or
+        one that says `__host__` alone, and those that call them.
         """
-        if not _HOST.search(self.code, made.span.start, made.span.end):
+        if not _HOST_OR_SAID.search(self.code, made.span.start, made.span.end):
             return []
         found: list[Span] = []
         lost: set[bytes] = set()
-        left = [
-            member
-            for member in self.members(made)
-            if member.declarator is not None and not self.head_words(member) & _DEVICE_WORDS
-        ]
+        left = [member for member in self.members(made) if not self.head_words(member) & _DEVICE_WORDS]
+        left = [member for member in left if member.declarator is not None]
         while fresh := [member for member in left if self.is_lost(member, lost)]:
             left = [member for member in left if member not in fresh]
             found += [member.span for member in fresh]
@@ -291,7 +289,7 @@ class _Knife:
     def is_lost(self, member: Declaration, lost: set[bytes]) -> bool:
         """Return True if a member function uses the host's functions, or calls one that is lost."""
         span = member.span
-        if _HOST.search(self.code, span.start, span.end):
+        if b"__host__" in self.head_words(member) or _HOST.search(self.code, span.start, span.end):
             return True
         body = member.body
         return body is not None and not lost.isdisjoint(_IDENTIFIER.findall(self.code, body.start, body.end))

@@ -274,7 +274,9 @@ class Numbers {
   Numbers(int n) { resize(n); grow(); }
   ssize_t size;
   float* data;
-  __device__ float& operator[](int at) { return data[at]; }
+  __host__ void copy(Numbers& other, cudaStream_t stream);
+  template <typename T> __host__ inline T* as() { return (T*)data; }
+  __host__ __device__ float& operator[](int at) { return data[at]; }
 };
 __global__ void set(Numbers x) { x[threadIdx.x] = 1; }
 """
