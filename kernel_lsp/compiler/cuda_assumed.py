@@ -8,12 +8,15 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from kernel_lsp.compiler.assumed import NO_TIME, Assumed
-from kernel_lsp.compiler.binary import Build, Severity
+from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
+from kernel_lsp.compiler.cuda_classes import Class, find_classes
 from kernel_lsp.compiler.cuda_types import ATTEMPTS, instance_of
 from kernel_lsp.compiler.merging import launches_of
 from kernel_lsp.compiler.plan import LaunchTrace
+from kernel_lsp.compiler.symbols import declared_name
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.host_launches import HostLaunch, find_host_launches, find_named_instances
@@ -55,11 +58,14 @@ def build_unlaunched(
     """
     kernels = find_kernels(source.text, source.path)
     texts = (source.text, *(file.text for file in including))
-    templates = [kernel.name.rpartition("::")[2] for kernel in kernels if kernel.template_parameters]
+    templates = [_short(kernel) for kernel in kernels if kernel.template_parameters]
+    open_ones = [at for at, kernel in enumerate(kernels) if kernel.template_parameters]
+    open_ones = [at for at in open_ones if not _is_instantiated(_short(kernels[at]), source.text)]
     launched = [launch for text in texts for launch in find_host_launches(text)]
     named = [instance for text in texts for instance in find_named_instances(text, templates)]
     written = _in_full([*launched, *named], kernels)
-    ways = {at: _ways(kernel, written) for at, kernel in enumerate(kernels) if kernel.template_parameters}
+    classes = find_classes(source.text)
+    ways = {at: _ways(kernels[at], written, classes) for at in open_ones}
     chosen: dict[int, _Choice] = {at: (own[0], "") if own else (None, _UNKNOWN) for at, own in ways.items()}
     build = compile_names(_names(chosen))
     if build.binary is None and _names(chosen):
@@ -67,26 +73,41 @@ def build_unlaunched(
         if plain.binary is None:  # the errors do not depend on the instances
             return plain, LaunchTrace(0, ()), ()
         deadline = time.perf_counter() + _SECONDS
-        chosen = {at: _first_that_compiles(own, compile_names, deadline) for at, own in ways.items()}
-        build = compile_names(_names(chosen))
+        chosen = {at: _first_that_compiles(source, own, compile_names, deadline) for at, own in ways.items()}
+        build = compile_names(_names(chosen)) if _names(chosen) else plain
         build = plain if build.binary is None else build
     facts = build.binary.kernels if build.binary else ()
     launches = tuple(launch for kernel in facts for launch in launches_of(kernel, written))
-    made = {fact.name.partition("<")[0].rpartition("::")[2] for fact in facts}
+    made = _made(build)
     for at, kernel in enumerate(kernels):
-        if not kernel.template_parameters and kernel.name.rpartition("::")[2] not in made:
+        if at not in chosen and _short(kernel) not in made:
             chosen[at] = (None, _left_out(source, kernel))
     assumed = tuple(_assumed(source, kernel, chosen.get(at)) for at, kernel in enumerate(kernels))
     needed = build.binary is not None and any(one.types or not one.compiled for one in assumed)
     return build, LaunchTrace(0, launches), assumed if needed else ()
 
 
-def _ways(kernel: Kernel, written: Sequence[HostLaunch]) -> list[_Way]:
+def _short(kernel: Kernel) -> str:
+    return kernel.name.rpartition("::")[2]
+
+
+def _is_instantiated(template: str, text: str) -> bool:
+    """Return True if a text asks for an instance by itself: `template __global__ void k<float>(float*);`."""
+    return re.search(rf"\btemplate\s+(?!<)[^;{{}}<]*\b{template}\s*<", text) is not None
+
+
+def _made(build: Build) -> frozenset[str]:
+    """Return the names, without namespaces, of the kernels in a build; an overload's name is a whole declaration."""
+    facts = build.binary.kernels if build.binary else ()
+    return frozenset(declared_name(fact.name).rpartition("::")[2] for fact in facts)
+
+
+def _ways(kernel: Kernel, written: Sequence[HostLaunch], classes: tuple[Class, ...]) -> list[_Way]:
     """Return the ways to compile a template, likeliest first: all instances that are launched, else assumed ones."""
     mine = [one for one in written if one.kernel.partition("<")[0] == kernel.name]
     told = tuple(dict.fromkeys(one.kernel for one in mine if one.instance))
     best = max((one.arguments for one in mine), key=lambda given: sum(a is not None for a in given), default=())
-    guesses = [instance_of(kernel, best, attempt) for attempt in range(ATTEMPTS)]
+    guesses = [instance_of(kernel, best, attempt, classes) for attempt in range(ATTEMPTS)]
     found = [_Way(told)] if told else []
     return list(dict.fromkeys([*found, *(_Way((one[0],), one[1]) for one in guesses if one is not None)]))
 
@@ -107,7 +128,7 @@ def _names(chosen: dict[int, _Choice]) -> tuple[str, ...]:
 
 
 def _first_that_compiles(
-    ways: Sequence[_Way], compile_names: Callable[[Sequence[str]], Build], deadline: float
+    source: SourceFile, ways: Sequence[_Way], compile_names: Callable[[Sequence[str]], Build], deadline: float
 ) -> _Choice:
     problem, first = _UNKNOWN, None
     for way in ways:
@@ -118,12 +139,18 @@ def _first_that_compiles(
             return way, ""
         said = next((d for d in build.diagnostics if d.severity is Severity.ERROR), None)
         if problem == _UNKNOWN:
-            problem = f"as {way.names[0]}, " + (f"line {said.line}: {said.message}" if said else "it does not compile")
+            problem = f"as {way.names[0]}, " + (_words(said, source) if said else "it does not compile")
             first = said
         elif said is not None and said == first and (unknown := _UNDEFINED.match(said.message)):
             # No instance brings a name into being.
-            return None, f"line {said.line}: {said.message}; `build.options` can define it, `-D{unknown[1]}=...`"
+            return None, f"{_words(said, source)}; `build.options` can define it, `-D{unknown[1]}=...`"
     return None, problem.splitlines()[0]
+
+
+def _words(said: Diagnostic, source: SourceFile) -> str:
+    """Return a message with its line, and with its file where that is another."""
+    place = "" if said.path == str(source.path) else f"{Path(said.path).name}, "
+    return f"{place}line {said.line}: {said.message}"
 
 
 def _left_out(source: SourceFile, kernel: Kernel) -> str:

@@ -1,12 +1,13 @@
 """Template arguments to compile a CUDA template with where no launch names an instance.
 
-An argument is taken from a launch in the file, else from the parameter's default, else it is a usual value for the
-parameter's name. Assumed arguments are reported with the kernel's facts.
+An argument is taken from a launch in the file, else from the parameter's default, else it is a class of the file where
+one is wanted, else a usual value for the parameter's name. Assumed arguments are reported with the kernel's facts.
 """
 
 import re
 from collections.abc import Sequence
 
+from kernel_lsp.compiler.cuda_classes import Class, functor, template_argument
 from kernel_lsp.source.kernel import Kernel
 
 _TYPE = re.compile(r"(?:typename|class)\b\s*(?P<pack>\.\.\.)?\s*(?P<name>\w+)?\s*(?:=\s*(?P<default>.+))?", re.DOTALL)
@@ -37,16 +38,19 @@ _ATTEMPTS: tuple[tuple[str, int | None], ...] = (
 ATTEMPTS = len(_ATTEMPTS)
 
 
-def instance_of(kernel: Kernel, told: Sequence[str | None], attempt: int) -> tuple[str, tuple[str, ...]] | None:
+def instance_of(
+    kernel: Kernel, told: Sequence[str | None], attempt: int, classes: tuple[Class, ...] = ()
+) -> tuple[str, tuple[str, ...]] | None:
     """Return one instance of a template, as a launch would write it, and what was assumed for it, such as `T=float`.
 
     Args:
         kernel: the template.
         told: the arguments that a launch in the file gives, None for those that cannot be read; fewer than there are.
         attempt: below `ATTEMPTS`; which usual values to take.
+        classes: those of the file.
 
     Returns:
-        None where a parameter is of a kind that nothing can be assumed for, such as a template.
+        None where nothing can be assumed for a parameter: a template, of which the file has none that fits.
     """
     kind, number = _ATTEMPTS[attempt]
     own = {text.partition("=")[0].split()[-1] for text in kernel.template_parameters}
@@ -54,6 +58,13 @@ def instance_of(kernel: Kernel, told: Sequence[str | None], attempt: int) -> tup
     assumed: list[str] = []
     for at, text in enumerate(kernel.template_parameters):
         parameter = text.strip()
+        if parameter.startswith("template"):
+            given = template_argument(parameter, kernel.name, classes, attempt)
+            if given is None:
+                return None
+            arguments.append(given)
+            assumed.append(f"{parameter.split()[-1]}={given}")
+            continue
         found = _TYPE.fullmatch(parameter) or _VALUE.fullmatch(parameter)
         if found is None or "<" in parameter.partition("=")[0]:
             return None
@@ -63,8 +74,11 @@ def instance_of(kernel: Kernel, told: Sequence[str | None], attempt: int) -> tup
         if at >= len(told) and written and not own.isdisjoint(re.findall(r"\w+", written)):
             break  # later parameters follow from the arguments of the call
         if written is None:
-            is_type = parameter.startswith(("typename", "class"))
-            written = found["default"] or (kind if is_type else _value(found["kind"], found["name"], number))
+            if parameter.startswith(("typename", "class")):
+                usual = functor(found["name"] or "", kind, kernel.name, classes, attempt) or kind
+            else:
+                usual = _value(found["kind"], found["name"], number)
+            written = found["default"] or usual
             assumed.append(f"{found['name'] or 'a type'}={written}")
         arguments.append(written)
     return f"{kernel.name}<{', '.join(arguments)}>", tuple(assumed)

@@ -71,7 +71,6 @@ PRELUDE = r"""#pragma once
 #define __asm__ asm
 #ifndef CUDA_VERSION  // which nvcc has of `cuda.h`, and code tests
 #define CUDA_VERSION (__CUDACC_VER_MAJOR__ * 1000 + __CUDACC_VER_MINOR__ * 10)
-#define CUDART_VERSION CUDA_VERSION
 #endif
 #if __has_include(<cuda/std/cstdint>)
 #include <cuda/std/cfloat>

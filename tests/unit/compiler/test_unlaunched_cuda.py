@@ -11,6 +11,7 @@ from kernel_lsp.compiler.binary import Build
 from kernel_lsp.compiler.built import Built
 from kernel_lsp.compiler.cuda import build_cuda, build_included
 from kernel_lsp.compiler.cuda_assumed import build_unlaunched
+from kernel_lsp.compiler.cuda_classes import find_classes
 from kernel_lsp.compiler.cuda_types import instance_of
 from kernel_lsp.compiler.includers import including_files, text_before
 from kernel_lsp.judge.resources import resources_of
@@ -212,3 +213,61 @@ def test_a_macro_that_only_the_command_line_defines_ends_the_trials(tmp_path: Pa
     _, _, (assumed,) = build_unlaunched(source, compile_names)
     assert assumed.problem == ('line 1: identifier "width" is undefined; `build.options` can define it, `-Dwidth=...`')
     assert len(set(asked)) == 3, "without instances, and with two"
+
+
+CLASSES = """
+template <typename T, typename U> struct ForwardEnd { __device__ U operator()(T x) { return x; } };
+template <typename T, typename U> struct BackwardEnd {
+  __device__ U operator()(T x, T y) { return x * y; }
+};
+template <> struct ForwardEnd<int, int> {};
+template <typename T> struct AddOp { __device__ T operator()(T a, T b) { return a + b; } };
+struct Settings { int rows; };
+template <template <typename, typename> class End, typename T> __global__ void run_backward(T* x) {
+  x[0] = End<T, float>()(x[0], x[1]);
+}
+template <typename T, typename ReduceOp> __global__ void reduce(T* x, ReduceOp op) { x[0] = op(x[0], x[1]); }
+"""
+
+
+def test_templates_and_functors_are_given_the_likest_class_of_the_file() -> None:
+    classes = find_classes(CLASSES)
+    assert [(one.name, one.parameters, one.called) for one in classes] == [
+        ("ForwardEnd", 2, True),
+        ("BackwardEnd", 2, True),
+        ("AddOp", 1, True),
+        ("Settings", 0, False),
+    ]
+    backward, reduce = find_cuda_kernels(CLASSES, Path("k.cu"))
+    assert instance_of(backward, (), 0, classes) == ("run_backward<BackwardEnd, float>", ("End=BackwardEnd", "T=float"))
+    assert instance_of(reduce, (), 0, classes) == ("reduce<float, AddOp<float>>", ("T=float", "ReduceOp=AddOp<float>"))
+
+
+def test_overloads_and_instances_that_the_file_asks_for_itself_are_made_and_nothing_is_assumed() -> None:
+    text = (
+        "__global__ void both(float* x) { x[0] = 1; }\n__global__ void both(int* x) { x[0] = 1; }\n"
+        "template <typename T, int N> __global__ void asked(T* x) { static_assert(N == 3); x[0] += N; }\n"
+        "#define ASK(T) template __global__ void asked<T, 3>(T*);\nASK(float)\nASK(double)\n"
+    )
+    source = SourceFile(Path("k.cu"), text)
+    asked: list[tuple[str, ...]] = []
+
+    def compile_names(names: Sequence[str]) -> Build:
+        asked.append(tuple(names))
+        return build_cuda(source, "sm_90", names)
+
+    build, _, assumed = build_unlaunched(source, compile_names)
+    assert build.binary is not None, build.log
+    assert {"asked<float, 3>", "asked<double, 3>"} <= {fact.name for fact in build.binary.kernels}
+    assert (assumed, asked) == ((), [()])
+
+
+def test_an_error_in_a_header_is_said_with_the_headers_name(tmp_path: Path) -> None:
+    (tmp_path / "part.cuh").write_text("template <typename T> __device__ T first(T* x) { return x.nothing; }\n")
+    text = (
+        '#include "part.cuh"\n__global__ void plain(int* x) { x[0] = 1; }\n'
+        "template <typename T> __global__ void k(T* x) { x[0] = first(x); }\n"
+    )
+    source = SourceFile(tmp_path / "k.cu", text)
+    _, _, assumed = build_unlaunched(source, lambda names: build_cuda(source, "sm_90", names))
+    assert assumed[1].problem.startswith("as k<float>, part.cuh, line 1: ")

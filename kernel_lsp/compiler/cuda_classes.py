@@ -1,0 +1,114 @@
+"""Finds the classes of a CUDA file that may be an argument of a kernel's template: class templates, and functors.
+
+Of several the one with the likest name comes first: `LogSoftMaxBackwardEpilogue` for `softmax_backward`, `AddOp` for
+`Op`.
+"""
+
+import re
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import takewhile
+
+from kernel_lsp.source.outline import Declaration, code_only, outline
+
+_KINDS = (b"struct", b"class")
+_CALLED = re.compile(rb"\boperator\s*\(\s*\)")
+_TEMPLATE = re.compile(r"template\s*<(?P<parameters>.*)>\s*(?:class|typename)\b\s*\w*", re.DOTALL)
+_FUNCTOR = re.compile(
+    r"(?i:\w*(?:func|functor|fn|reduc\w*|pred\w*|compar\w*|epilogue|activation|transform))(?:_?[tT]|_?[tT]ype)?"
+    r"|\w*Op|Op\w*|OP"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """A class that a file defines.
+
+    Attributes:
+        name: with its namespaces.
+        parameters: how many parameters its template has; 0 of a class that is no template.
+        called: True if its objects can be called as functions.
+    """
+
+    name: str
+    parameters: int
+    called: bool
+
+
+def find_classes(text: str) -> tuple[Class, ...]:
+    """Return the classes that CUDA text defines at namespace level, without specialisations of templates."""
+    data = text.encode()
+    code = code_only(data)
+    found = (_class(made, code) for made in outline(data).declarations)
+    return tuple(dict.fromkeys(one for one in found if one is not None))
+
+
+def template_argument(parameter: str, kernel: str, classes: tuple[Class, ...], attempt: int) -> str | None:
+    """Return a class template to give for a parameter such as `template <typename> class Op`; None if there is none.
+
+    Args:
+        parameter: as it is declared.
+        kernel: the name of the kernel.
+        classes: those of its file.
+        attempt: 0 for the likeliest, 1 for the next.
+    """
+    declared = _TEMPLATE.match(parameter)
+    if declared is None:
+        return None
+    wanted = _count(declared["parameters"])
+    names = [one.name for one in classes if one.parameters == wanted]
+    return _likest(kernel, parameter.split()[-1], names, attempt)
+
+
+def functor(parameter: str, kind: str, kernel: str, classes: tuple[Class, ...], attempt: int) -> str | None:
+    """Return a class to give for a type parameter that is called as a function, judged by its name; else None.
+
+    Args:
+        parameter: the name of the parameter.
+        kind: the type to fill in where the class is a template.
+        kernel: the name of the kernel.
+        classes: those of its file.
+        attempt: 0 for the likeliest, 1 for the next.
+    """
+    if _FUNCTOR.fullmatch(parameter) is None:
+        return None
+    name = _likest(kernel, parameter, [one.name for one in classes if one.called], attempt)
+    length = next((one.parameters for one in classes if one.name == name), 0)
+    return name if name is None or not length else f"{name}<{', '.join([kind] * length)}>"
+
+
+def _likest(kernel: str, parameter: str, names: list[str], attempt: int) -> str | None:
+    """Return the name that ends most as the parameter does, then the one that is most like the kernel's."""
+
+    def unlike(name: str) -> tuple[int, float]:
+        pairs = zip(reversed(name.lower()), reversed(parameter.lower()), strict=False)
+        ending = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        return -ending, -SequenceMatcher(None, kernel.lower(), name.lower()).ratio()
+
+    ordered = sorted(names, key=unlike)
+    return ordered[attempt % len(ordered)] if ordered else None
+
+
+def _class(made: Declaration, code: bytes) -> Class | None:
+    texts = [token.text for token in made.head]
+    at = next((i for i, text in enumerate(texts) if text in _KINDS), None)
+    if at is None or made.body is not None or b"{}" not in texts or made.declarator is not None:
+        return None
+    end = next(i for i, text in enumerate(texts) if i > at and text in (b"{}", b":", b"<"))
+    headers = [token for token in made.head[:at] if token.text == b"template"]
+    parameters = _count(code[headers[-1].start : headers[-1].end].decode().partition("<")[2][:-1]) if headers else 0
+    names = [text.decode() for text in texts[at + 1 : end] if re.fullmatch(rb"[A-Za-z_]\w*", text) and text != b"final"]
+    if not names or texts[end] == b"<" or (headers and not parameters):
+        return None
+    called = _CALLED.search(code, made.span.start, made.span.end) is not None
+    scope = [part.decode() for part in made.scope if part]
+    return Class("::".join([*scope, names[-1]]), parameters, called)
+
+
+def _count(parameters: str) -> int:
+    """Return how many parameters a template header has; commas in brackets part none."""
+    depth, commas = 0, 0
+    for character in parameters:
+        depth += (character in "<([") - (character in ">)]")
+        commas += character == "," and depth == 0
+    return commas + 1 if parameters.strip() else 0
