@@ -22,7 +22,7 @@ from kernel_lsp.compiler.host_needs import wants_host_code
 from kernel_lsp.compiler.nvcc import compile_nvcc
 from kernel_lsp.compiler.nvrtc import compile_nvrtc, nvrtc_version
 from kernel_lsp.compiler.options import BuildOptions
-from kernel_lsp.compiler.prelude import HALF_FILE, HALF_HEADER, HOST_HEADERS, PRELUDE
+from kernel_lsp.compiler.prelude import HOST_HEADERS, OWN_FILES, PRELUDE
 from kernel_lsp.compiler.target import target_of, wider_target
 from kernel_lsp.compiler.toolchain import Tool, tool
 from kernel_lsp.compiler.toolkit import torch_header_folders
@@ -86,7 +86,7 @@ def _climb_down(
     folders = (source.path.parent, *options.include_dirs)
     sliced_instead = sliced_headers(headers, slice_device)
     texts = (source.text, *(header.text for header in headers))
-    brought = headers_brought(texts, names)
+    brought = headers_brought(texts, names, (sliced, *(header.text for header in sliced_instead or headers)))
     cub = cub_header(texts)
     build = compile_nvrtc(
         sliced,
@@ -100,7 +100,7 @@ def _climb_down(
     )
     own = {str(header.path): header.text for header in headers} | {str(source.path): source.text}
     # The slice has lost its includes; whole files may be of a package that is built with PyTorch.
-    files = [str(HALF_FILE) if name == HALF_HEADER else name for name in (*brought, *standard_headers(texts))]
+    files = [str(OWN_FILES.get(name, name)) for name in (*brought, *standard_headers(texts))]
     lost = [part for name in files for part in ("-include", name)]
     libraries = torch_header_folders() if includes_torch(texts) else ()
     for way, text, extra, more_folders in (("nvcc-slice", sliced, lost, ()), ("nvcc", source.text, (), libraries)):

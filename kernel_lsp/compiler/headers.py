@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_lsp.compiler.prelude import HALF_HEADER
+from kernel_lsp.compiler.prelude import ATEN_HEADER, DEVICE_HEADER, HALF_HEADER, MATH_FUNCTIONS
 from kernel_lsp.source.candidate import SourceFile
 
 _TORCH = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<](?:torch|ATen|c10)/', re.MULTILINE)
@@ -13,7 +13,7 @@ _TORCH = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<](?:torch|ATen|c10)/', re.MU
 _BRINGS_HALVES = re.compile(rf'{_TORCH.pattern}|^[ \t]*#[ \t]*include[ \t]*["<](?:cublas\w*\.h|nccl\.h)', re.MULTILINE)
 _DRIVER = re.compile(r"\bCU[a-z]\w+")
 _BRINGS_DRIVER = re.compile(rf'{_TORCH.pattern}|^[ \t]*#[ \t]*include[ \t]*["<]cudaTypedefs\.h', re.MULTILINE)
-# What `cuda_runtime.h` declares in device code, and what any of C++'s containers brings.
+# What `cuda_runtime.h` declares in device code, and what most headers of C++'s library bring.
 _BROUGHT_BY_USE = (
     (
         "cuda_device_runtime_api.h",
@@ -21,8 +21,29 @@ _BROUGHT_BY_USE = (
     ),
     (
         "type_traits",
-        re.compile(r"\bstd::(?:is_\w+|enable_if|conditional|remove_\w+|decay|integral_constant)(?:_[tv])?\b"),
+        re.compile(
+            r"\bstd::(?:is_\w+|(?:add|make|remove)_\w+|aligned_storage|bool_constant|common_type|conditional|decay"
+            r"|enable_if|false_type|integral_constant|invoke_result|true_type|underlying_type|void)(?:_[tv])?\b"
+        ),
     ),
+    ("algorithm", re.compile(r"\bstd::(?:min|max|clamp)\b")),
+    ("array", re.compile(r"\bstd::array\b")),
+    ("cmath", re.compile(rf"\bstd::(?:{'|'.join(MATH_FUNCTIONS)})\b")),
+    ("functional", re.compile(r"\bstd::(?:plus|minus|multiplies|divides|less|greater|equal_to)\b")),
+    ("limits", re.compile(r"\bstd::numeric_limits\b")),
+    ("tuple", re.compile(r"\bstd::(?:make_tuple|tie|tuple\w*)\b")),
+    (
+        "utility",
+        re.compile(r"\bstd::(?:declval|forward|make_pair|move|pair|swap|(?:make_)?in(?:dex|teger)_sequence\w*)\b"),
+    ),
+)
+_OF_ATEN = re.compile(r"\bat::(?:acc_type|ceil_div|numeric_limits|opmath_type)\b")
+_OF_DEVICE = re.compile(
+    r"\b(?:C10_(?:DEVICE|HOST_DEVICE|LAUNCH_BOUNDS_[012]|WARP_SIZE)|CUDA_KERNEL_(?:ASSERT|LOOP(?:_TYPE)?)|ACTIVE_MASK"
+    r"|WARP_(?:BALLOT|SHFL(?:_XOR|_UP|_DOWN)?|SYNC)|gpuAtomicAdd(?:NoReturn)?)\b"
+)
+_DEFINES_ONE = re.compile(
+    rf"#[ \t]*define[ \t]+{_OF_DEVICE.pattern}|[\w>*&][ \t\n]+{_OF_DEVICE.pattern}\([^()]*\)\s*\{{"
 )
 _CUB = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]cub/cub\.cuh', re.MULTILINE)
 _COLLECTIVE = re.compile(
@@ -78,19 +99,30 @@ def sliced_headers(headers: Sequence[UserHeader], slice_device: Callable[[str], 
     return tuple(UserHeader(header.name, header.path, slice_device(header.text)) for header in headers)
 
 
-def headers_brought(texts: Sequence[str], names: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the headers for what the texts, or names of instances, use and get through host headers: 16-bit floats,
-    the driver's types, device functions of the runtime, type traits.
+def headers_brought(texts: Sequence[str], names: Sequence[str] = (), device: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the headers for what code uses and gets through host headers: 16-bit floats, the driver's types, device
+    functions of the runtime, what is common of C++'s library.
 
-    PyTorch's types are those of `prelude.HALF_HEADER`, which brings CUDA's too.
+    PyTorch's types, macros and functions are those of `prelude.OWN_FILES`.
+
+    Args:
+        texts: the user's file and headers.
+        names: names of instances.
+        device: the device code of `texts`.
     """
-    used = tuple(header for header, use in _BROUGHT_BY_USE if any(map(use.search, texts)))
-    driver = ("cuda.h",) if any(map(_DRIVER.search, texts)) and any(map(_BRINGS_DRIVER.search, texts)) else ()
-    if includes_torch(texts) and any(map(TORCH_HALF.search, (*texts, *names))):
-        return HALF_HEADER, *used, *driver
-    if not any(map(_HALF.search, texts)) or not any(map(_BRINGS_HALVES.search, texts)):
-        return *used, *driver
-    return "cuda_fp16.h", "cuda_bf16.h", *used, *driver
+    used = [header for header, use in _BROUGHT_BY_USE if any(map(use.search, device))]
+    if any(map(_DRIVER.search, texts)) and any(map(_BRINGS_DRIVER.search, texts)):
+        used.append("cuda.h")
+    if includes_torch(texts):
+        if any(map(_OF_ATEN.search, device)):
+            used.append(ATEN_HEADER)
+        if any(map(_OF_DEVICE.search, device)) and not any(map(_DEFINES_ONE.search, texts)):
+            used.append(DEVICE_HEADER)
+        if any(map(TORCH_HALF.search, (*texts, *names))):
+            return HALF_HEADER, *used
+    if any(map(_HALF.search, texts)) and any(map(_BRINGS_HALVES.search, texts)):
+        return "cuda_fp16.h", "cuda_bf16.h", *used
+    return tuple(used)
 
 
 def cub_header(texts: Sequence[str]) -> UserHeader | None:

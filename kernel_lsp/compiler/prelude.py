@@ -9,7 +9,12 @@ from pathlib import Path
 PRELUDE_NAME = "kernel_lsp_prelude.h"
 HALF_HEADER = "kernel_lsp_half.h"
 """PyTorch's 16-bit float types, included for kernels that name them."""
-HALF_FILE = Path(__file__).parent / "host/include/kernel_lsp/half.h"
+DEVICE_HEADER = "kernel_lsp_device.h"
+"""PyTorch's macros and functions for device code, for kernels that use one and define none themselves."""
+ATEN_HEADER = "kernel_lsp_aten.h"
+"""What ATen's namespace has for device code."""
+_FOLDER = Path(__file__).parent / "host/include/kernel_lsp"
+OWN_FILES = {name: _FOLDER / name.removeprefix("kernel_lsp_") for name in (HALF_HEADER, DEVICE_HEADER, ATEN_HEADER)}
 
 _MACROS = {
     "FLT_MAX": "3.402823466e+38f",
@@ -100,21 +105,23 @@ using ::intptr_t; using ::uintptr_t; using ::size_t; using ::ptrdiff_t;
 }
 """ + "".join(f"#ifndef {name}\n#define {name} {value}\n#endif\n" for name, value in _MACROS.items())
 
-_MATH = r"""#pragma once
-namespace std {
-using ::abs; using ::fabs; using ::fmod; using ::fma; using ::fmax; using ::fmin; using ::exp; using ::exp2;
-using ::expm1; using ::log; using ::log2; using ::log10; using ::log1p; using ::pow; using ::sqrt; using ::cbrt;
-using ::hypot; using ::sin; using ::cos; using ::tan; using ::asin; using ::acos; using ::atan; using ::atan2;
-using ::sinh; using ::cosh; using ::tanh; using ::asinh; using ::acosh; using ::atanh; using ::erf; using ::erfc;
-using ::tgamma; using ::lgamma; using ::ceil; using ::floor; using ::trunc; using ::round; using ::rint;
-using ::isnan; using ::isinf; using ::isfinite; using ::signbit; using ::copysign;
-}
-"""
+MATH_FUNCTIONS = (
+    "abs", "fabs", "fmod", "fma", "fmax", "fmin", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow",
+    "sqrt", "cbrt", "hypot", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh",
+    "acosh", "atanh", "erf", "erfc", "tgamma", "lgamma", "ceil", "floor", "trunc", "round", "rint", "isnan",
+    "isinf", "isfinite", "signbit", "copysign",
+)  # fmt: skip
+"""Those of CUDA's own functions that `<cmath>` has in `std`."""
+
+_MATH = f"#pragma once\nnamespace std {{\n{' '.join(f'using ::{name};' for name in MATH_FUNCTIONS)}\n}}\n"
 
 _ALGORITHM = r"""#pragma once
 namespace std {
 template <class T> __host__ __device__ constexpr const T& min(const T& a, const T& b) { return b < a ? b : a; }
 template <class T> __host__ __device__ constexpr const T& max(const T& a, const T& b) { return a < b ? b : a; }
+template <class T> __host__ __device__ constexpr const T& clamp(const T& value, const T& low, const T& high) {
+    return value < low ? low : high < value ? high : value;
+}
 }
 """
 
@@ -130,16 +137,26 @@ _DECLARED_BY_THE_PRELUDE = (
 _FOR_HOST_CODE = (
     "ATen/ATen.h", "ATen/cuda/CUDAContext.h", "assert.h", "c10/cuda/CUDAException.h", "c10/cuda/CUDAGuard.h",
     "c10/cuda/CUDAStream.h", "c10/util/Exception.h", "cassert", "chrono", "cstdio", "cstdlib", "cstring",
-    "functional", "iomanip", "iostream", "map", "memory", "numeric", "pybind11/pybind11.h", "random", "sstream",
+    "iomanip", "iostream", "map", "memory", "numeric", "pybind11/pybind11.h", "random", "sstream",
     "stdexcept", "stdio.h", "stdlib.h", "string", "string.h", "torch/all.h", "torch/extension.h", "torch/torch.h",
     "torch/types.h", "unordered_map", "vector",
 )  # fmt: skip
-_IN_CUDA_STD = ("array", "bit", "concepts", "initializer_list", "limits", "tuple", "type_traits", "utility")
+_IN_CUDA_STD = (
+    "array",
+    "bit",
+    "concepts",
+    "functional",
+    "initializer_list",
+    "limits",
+    "tuple",
+    "type_traits",
+    "utility",
+)
 
 HOST_HEADERS: dict[str, str] = (
     dict.fromkeys((*_DECLARED_BY_THE_PRELUDE, *_FOR_HOST_CODE), "")
     | dict.fromkeys(("math.h", "cmath"), _MATH)
     | {"algorithm": _ALGORITHM}
     | {name: _from_cuda_std(name) for name in _IN_CUDA_STD}
-    | {HALF_HEADER: HALF_FILE.read_text(encoding="utf-8")}
+    | {name: path.read_text(encoding="utf-8") for name, path in OWN_FILES.items()}
 )

@@ -93,3 +93,30 @@ def test_words_that_nvcc_knows_through_host_headers_are_known_without_them(tmp_p
     )
     build = build_cuda(SourceFile(tmp_path / "k.cu", text), "sm_90")
     assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
+
+
+OF_PYTORCH = """#include <ATen/ATen.h>
+#include <ATen/cuda/DeviceUtils.cuh>
+#include <cmath>
+template <typename T> __device__ T all(T x) {
+  for (int lanes = 16; lanes > 0; lanes /= 2) x = std::max(x, WARP_SHFL_XOR(x, lanes));
+  return x;
+}
+template <typename T> C10_LAUNCH_BOUNDS_1(256) __global__ void k(T* x, int n) {
+  at::acc_type<T, true> most = at::numeric_limits<at::opmath_type<T>>::lowest();
+  CUDA_KERNEL_LOOP(i, n) { most = std::fmax(most, std::exp(float(x[i]))); }
+  gpuAtomicAdd((float*)x, std::numeric_limits<float>::infinity() - all(most));
+}
+"""
+OWN = """#define CUDA_KERNEL_LOOP(i, n) for (int i = 0; i < n; i++)
+template <typename T> __device__ T WARP_SHFL_XOR(T x, int lanes) { return __shfl_xor_sync(~0u, x, lanes); }
+template <typename T> __device__ T all"""
+
+
+def test_what_pytorchs_headers_have_for_device_code_is_known_without_them(tmp_path: Path) -> None:
+    build = build_cuda(SourceFile(tmp_path / "k.cu", OF_PYTORCH), "sm_90", ["k<float>", "k<at::Half>"])
+    assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
+    own = OF_PYTORCH.replace("template <typename T> __device__ T all", OWN)
+    own = own.replace("C10_LAUNCH_BOUNDS_1(256)", "").replace("gpuAtomicAdd", "atomicAdd")
+    build = build_cuda(SourceFile(tmp_path / "k.cu", own), "sm_90", ["k<float>"])
+    assert (build.way, build.binary is not None, build.diagnostics) == ("nvrtc", True, ()), build.log
