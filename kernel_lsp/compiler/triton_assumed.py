@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
+import triton.language as tl
 from triton.compiler.errors import CompilationError, UnsupportedLanguageConstruct
 from triton.runtime.jit import JITFunction, KernelParam
 
@@ -53,6 +54,7 @@ from kernel_lsp.workload.execute import blame
 _SECONDS = 75.0  # of a build's deadline; kernels not compiled by then are reported as out of time
 _WARPS = 4  # of a block, if nothing says how many
 _ATTEMPT_SECONDS = 10  # of processor time; longer compilations are of sizes that nobody uses
+_KILLED = "`ptxas` failed with error code -9"  # for the time it took
 _OF_TYPES = re.compile(r"conditionals can only accept|Boolean value of Tensor|implemented on type")  # of some only
 
 
@@ -103,7 +105,7 @@ class _Loaded:
     @cached_property
     def uses(self) -> Uses:
         """Return how it uses its parameters."""
-        return uses_in(self.tree, self._find)
+        return uses_in(self.tree, self._find, self._constant)
 
     @cached_property
     def blocks(self) -> int:
@@ -112,13 +114,23 @@ class _Loaded:
         return sum(p.is_constexpr and not p.has_default and is_block(p.name, self.uses) for p in self.function.params)
 
     def _find(self, name: str) -> ast.FunctionDef | None:
+        value = self._named(name)
+        own = isinstance(value, JITFunction) and not value.module.startswith("triton.")
+        return _tree_of(value) if own else None
+
+    def _constant(self, name: str) -> str | int | None:
+        value = self._named(name) if name else None
+        value = value.value if isinstance(value, tl.constexpr) else value
+        return value if isinstance(value, (str, int)) else None
+
+    def _named(self, name: str) -> Any:
+        """Return the value of a dotted name among the globals of the function; None if there is none."""
         assert self.function is not None
         first, *rest = name.split(".")
         value: Any = self.function.fn.__globals__.get(first)
         for part in rest:
             value = getattr(value, part, None)
-        own = isinstance(value, JITFunction) and not value.module.startswith("triton.")
-        return _tree_of(value) if own else None
+        return value
 
 
 def build_assumed(source: SourceFile, device: Device, processes: int) -> tuple[TritonBuild, tuple[Assumed, ...]]:
@@ -258,6 +270,7 @@ def _compile_all(
         for at, answer in zip(ways, in_forks(tasks, processes, _ATTEMPT_SECONDS, deadline), strict=True):
             why = NO_TIME if time.perf_counter() > deadline else "the compiler came to no end"
             slow = Assumed(loaded[at].kernel.name, loaded[at].line, (), False, why)
+            answer = None if answer is not None and _KILLED in answer.assumed.problem else answer
             found[at] = _better(found.get(at), answer or _Tried(slow))
             recorder.known |= found[at].usage
             if found[at].assumed.compiled:

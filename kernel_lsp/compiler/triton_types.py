@@ -29,6 +29,9 @@ _STAGES, _WARPS, _GROUP, _SPLIT = (
     re.compile(p) for p in (r"(?i)stages|num_buffers", r"(?i)warps", r"(?i)^group", r"(?i)^split|^num_(?:pid|sm)")
 )
 _TYPES = re.compile(r"\*?k?(?:fp(?:16|32|64)|bf16|fp8e\w+|[iu](?:1|8|16|32|64))")
+_ELEMENTS = {"float8e4nv": "fp8e4nv", "float8e5": "fp8e5", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+_ELEMENTS |= {"float64": "fp64", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64"}
+"""Types by their names in `triton.language`."""
 
 
 class From(StrEnum):
@@ -77,6 +80,7 @@ class Attempt:
         block: the block length of a kernel with one such constant.
         tile: the block length of a kernel with several such constants.
         told: True if boolean constants take the values in the file's launches.
+        index: element type of arrays of indices.
     """
 
     element: str = "fp32"
@@ -84,11 +88,13 @@ class Attempt:
     block: int = 1024
     tile: int = 64
     told: bool = True
+    index: str = "i64"
 
 
 ATTEMPTS = (
     Attempt(),
     Attempt(switches=False),
+    Attempt(index="i32"),
     Attempt(element="fp16"),
     Attempt(tile=16, block=128),
     Attempt(tile=16, block=128, switches=False),
@@ -96,6 +102,8 @@ ATTEMPTS = (
     Attempt(element="fp16", tile=32, switches=False),
     Attempt(element="fp16", switches=False, told=False),
     Attempt(element="i32"),
+    Attempt(tile=128),
+    Attempt(index="i32", switches=False),
 )
 """In the order of trial; the first that compiles counts."""
 
@@ -180,7 +188,9 @@ def _argument(one: Declared, uses: Uses, told: Given | None, attempt: Attempt) -
         return CompiledParameter(name, "tuple", uses.tuples[name], From.GUESS)
     is_array = (told is not None and told.type == "*") or (told is None and bool(_ADDRESS.search(name)))
     if name in uses.pointers or (is_array and name not in uses.whole):
-        return CompiledParameter(name, f"*{element_of(name, uses) or attempt.element}", None, From.GUESS)
+        element = _ELEMENTS.get(uses.elements.get(name, "")) or element_of(name, uses)
+        element = attempt.index if element == "i64" else element or attempt.element
+        return CompiledParameter(name, f"*{element}", None, From.GUESS)
     real = name not in uses.whole and not _WHOLE.search(name) and (name in uses.real or bool(_REAL.search(name)))
     kind = "fp32" if real else "i32"
     return CompiledParameter(name, kind, _number(kind, name, told), From.GUESS)

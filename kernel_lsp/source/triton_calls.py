@@ -197,17 +197,18 @@ class _Scope:
         name = dotted(node.func)
         last = node.func.attr if isinstance(node.func, ast.Attribute) else name
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-        kind = next((_kind(keyword.value) for keyword in node.keywords if keyword.arg == "dtype"), "")
+        typed = next((keyword.value for keyword in node.keywords if keyword.arg == "dtype"), None)
+        kind = self._kind(typed, depth) if typed is not None else ""
         if last == "stride" and node.args and isinstance(node.args[0], ast.UnaryOp):
             return Given("i32", 1)  # almost always 1 for the last dimension
         if last in _NUMBERS:
             return Given("i32")
         if last in _FACTORIES and name.startswith("torch."):
-            return Given(f"*{kind or _UNTYPED.get(last, 'fp32')}")
+            return Given(f"*{kind if typed is not None else _UNTYPED.get(last, 'fp32')}")
         if last.endswith("_like") and node.args:
             return Given(f"*{kind}") if kind else self.given(node.args[0], depth + 1) or Given("*")
         if last in ("to", "type") and owner is not None:
-            to = next((found for value in node.args if (found := _kind(value))), kind)
+            to = next((found for value in node.args if (found := self._kind(value, depth))), kind)
             return Given(f"*{to}")
         if last in _METHODS and owner is not None:
             base = self.given(owner, depth + 1)
@@ -215,6 +216,13 @@ class _Scope:
         if last in ("float", "half", "bfloat16", "int", "long") and owner is not None and not node.args:
             return Given(f"*{_TYPES[last]}")
         return None
+
+    def _kind(self, node: ast.expr, depth: int) -> str:
+        """Return Triton's name of a type, that of an array for `x.dtype`; empty if it cannot be read."""
+        if isinstance(node, ast.Attribute) and node.attr == "dtype":
+            given = self.given(node.value, depth + 1)
+            return given.type.removeprefix("*") if given is not None and given.type.startswith("*") else ""
+        return _kind(node)
 
 
 def _assigned(nodes: Sequence[ast.AST]) -> dict[str, list[ast.expr]]:

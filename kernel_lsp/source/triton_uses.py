@@ -45,6 +45,24 @@ _POINTER = re.compile(r"(?i)ptr|pointer|addr")
 _MASK = re.compile(r"(?i)mask$|_mask_ptr$")
 _INDEX = re.compile(r"(?i)label|target|(^|_)idx|index|indices|(^|_)ids?($|_ptr)|position|seed|sorted_token|expert")
 _OFFSETS = re.compile(r"(?i)seqlen|cu_|offset|(^|_)lens|lengths|block_table|split_sizes")
+_THROUGH = frozenset(
+    (
+        "where",
+        "reshape",
+        "view",
+        "trans",
+        "permute",
+        "sum",
+        "max",
+        "min",
+        "maximum",
+        "minimum",
+        "cumsum",
+        "join",
+        "split",
+    )
+)  # what they make has the type of what they are given
+_ONLY_WHOLE = (ast.FloorDiv, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
 _WHOLE = (ast.Mod, ast.FloorDiv, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
 _OF_DESCRIPTORS = frozenset(("block_type", "block_shape", "nbytes_per_cta"))
 _FLAGS = frozenset(("warp_specialize", "flatten", "disallow_acc_multi_buffer", "allow_tf32", "can_reorder"))
@@ -55,6 +73,8 @@ _MOST_WAYS = 16
 Function = ast.FunctionDef
 Find = Callable[[str], Function | None]
 """Return the Triton function of a dotted name; None for any other name or one of Triton's own."""
+Constant = Callable[[str], str | int | None]
+"""Return the value of a dotted name of the file; None where it is no string or integer."""
 
 
 @dataclass
@@ -64,7 +84,10 @@ class Uses:
     Attributes:
         pointers: pointers.
         whole_pointers: those whose elements are integers, used as an index or a bound.
+        elements: those whose type of elements is compared with one of Triton's -> its name, the first of several.
+        packed_pointers: those whose elements are integers that are taken apart, by shifts and masks.
         whole: numbers in index arithmetic.
+        packed: values, not addresses, that are taken apart so.
         real: numbers combined with loaded values.
         sizes: block lengths.
         switches: those used as conditions.
@@ -82,7 +105,10 @@ class Uses:
 
     pointers: set[str] = field(default_factory=set[str])
     whole_pointers: set[str] = field(default_factory=set[str])
+    elements: dict[str, str] = field(default_factory=dict[str, str])
+    packed_pointers: set[str] = field(default_factory=set[str])
     whole: set[str] = field(default_factory=set[str])
+    packed: set[str] = field(default_factory=set[str])
     real: set[str] = field(default_factory=set[str])
     sizes: set[str] = field(default_factory=set[str])
     switches: set[str] = field(default_factory=set[str])
@@ -97,9 +123,9 @@ class Uses:
     bounds: dict[str, dict[str, bool]] = field(default_factory=dict[str, dict[str, bool]])
 
 
-def uses_in(function: Function, find: Find, depth: int = 0) -> Uses:
+def uses_in(function: Function, find: Find, constant: Constant = lambda _: None, depth: int = 0) -> Uses:
     """Return how `function`, and the functions it calls as far as `find` knows them, use its parameters."""
-    return _Reader(function, find, depth).read()
+    return _Reader(function, find, constant, depth).read()
 
 
 def dotted(node: ast.expr) -> str:
@@ -120,12 +146,12 @@ def element_of(name: str, uses: Uses) -> str | None:
         return "i32"
     if name in uses.whole_pointers or _INDEX.search(name):
         return "i64"
-    return "i1" if _MASK.search(name) else None
+    return "i1" if _MASK.search(name) else "i32" if name in uses.packed_pointers else None
 
 
 class _Reader:
-    def __init__(self, function: Function, find: Find, depth: int) -> None:
-        self._function, self._find, self._depth = function, find, depth
+    def __init__(self, function: Function, find: Find, constant: Constant, depth: int) -> None:
+        self._function, self._find, self._constant, self._depth = function, find, constant, depth
         arguments = function.args
         self._parameters = [one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
         self._found = Uses()
@@ -138,8 +164,12 @@ class _Reader:
                     self._call(node)
                 case ast.BinOp(op=op) if isinstance(op, _WHOLE):
                     self._found.whole |= self._names(node)
+                    if isinstance(op, _ONLY_WHOLE):
+                        self._taken_apart(node.left, node.right)
                 case ast.BinOp() | ast.Compare():
                     self._meeting(node)
+                    if isinstance(node, ast.Compare) and dotted(node.comparators[0]).startswith("tl."):
+                        self._typed(node.left, dotted(node.comparators[0]).removeprefix("tl."))
                 case ast.Attribute(value=ast.Name(id=name), attr=attr) if attr in _OF_DESCRIPTORS:
                     if name in self._parameters:
                         self._found.descriptors.setdefault(name, 2)
@@ -186,10 +216,12 @@ class _Reader:
         last = name.rpartition(".")[2]
         if last in ("range", "static_range"):
             self._found.whole |= self._names(*node.args)
+        if last in ("range", "static_range", "cdiv"):
+            self._found.whole_pointers |= {name for one in node.args for name in self._sources(one)}
         if last in _SHAPES:
             shape = node.args[:1] if last in _FILLED else node.args[4:5] if last == "make_block_ptr" else node.args
             for argument in [*shape, *(k.value for k in node.keywords if k.arg == _LENGTHS.get(last, "shape"))]:
-                self._found.sizes |= self._direct(argument)
+                self._found.sizes |= self._factors(argument)
         types = node.args if last == "to" else node.args[_FILLED.get(last, len(node.args)) :]
         for given in [*(k.value for k in node.keywords if k.arg == "dtype"), *types]:
             if isinstance(given, ast.Name) and given.id in self._parameters:
@@ -223,7 +255,7 @@ class _Reader:
 
     def _through(self, node: ast.Call, called: Function) -> None:
         """Take over how a called function uses its arguments."""
-        theirs = uses_in(called, self._find, self._depth + 1)
+        theirs = uses_in(called, self._find, self._constant, self._depth + 1)
         names = [one.arg for one in (*called.args.posonlyargs, *called.args.args, *called.args.kwonlyargs)]
         given = list(zip(names, node.args, strict=False)) + [(k.arg, k.value) for k in node.keywords if k.arg]
         for parameter, value in given:
@@ -233,6 +265,10 @@ class _Reader:
                 self._found.whole_pointers |= mine if parameter in theirs.whole_pointers else set()
                 self._found.loaded |= mine if parameter in theirs.loaded else set()
                 self._found.stored |= mine if parameter in theirs.stored else set()
+            if parameter in theirs.packed:
+                self._taken_apart(value)
+            elif parameter in theirs.whole and parameter not in theirs.pointers:
+                self._found.whole_pointers |= self._sources(value)
             direct = self._direct(value)
             for ours, its in (
                 (self._found.whole, theirs.whole),
@@ -252,6 +288,46 @@ class _Reader:
                 ):
                     if parameter in its:
                         mine[one] = its[parameter]
+
+    def _typed(self, compared: ast.expr, name: str) -> None:
+        """Note that a pointer's type of elements, perhaps under a name of its own, is compared with one of Triton's."""
+        named = self._values.get(compared.id, ()) if isinstance(compared, ast.Name) else ()
+        for one in (compared, *named):
+            owner, _, last = dotted(one).rpartition(".dtype.")
+            if last == "element_ty" and owner in self._parameters:
+                self._found.elements.setdefault(owner, name)
+
+    def _taken_apart(self, *values: ast.expr) -> None:
+        """Note that values have bits: parameters, or what is loaded from addresses."""
+        for value in values:
+            self._found.packed |= self._direct(value)
+            self._found.packed_pointers |= self._sources(value)
+
+    def _sources(self, value: ast.expr) -> set[str]:
+        """Return the pointers that a value is loaded from, followed through arithmetic that keeps its type."""
+        found: set[str] = set()
+        seen: set[str] = set()
+        waiting = [value]
+        while waiting:
+            match waiting.pop():
+                case ast.Name(id=name) if name not in seen:
+                    seen.add(name)
+                    waiting += self._values.get(name, ())
+                case ast.BinOp(left=left, right=right):
+                    waiting += (left, right)
+                case ast.IfExp(body=left, orelse=right):
+                    waiting += (left, right)
+                case ast.UnaryOp(operand=inner) | ast.Subscript(value=inner):
+                    waiting.append(inner)
+                case ast.Call(func=ast.Attribute(value=owner, attr=last), args=args):
+                    of_triton = dotted(owner) in ("tl", "triton.language")
+                    if last == "load" and of_triton and args:
+                        found |= self._bases(args[0])
+                    elif last in _THROUGH or (last in _SAME and last not in ("to", "cast")):
+                        waiting += [*args[last == "where" :]] if of_triton else [owner]
+                case _:
+                    pass
+        return found
 
     def _is_move(self, node: ast.Call) -> bool:
         name = dotted(node.func)
@@ -350,6 +426,12 @@ class _Reader:
         parts = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
         return {part.id for part in parts if isinstance(part, ast.Name) and part.id in self._parameters}
 
+    def _factors(self, node: ast.expr) -> set[str]:
+        """Return the parameters that an expression is, lists, or is the product of."""
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            return self._factors(node.left) | self._factors(node.right)
+        return self._direct(node)
+
     def _meeting(self, node: ast.BinOp | ast.Compare) -> None:
         """Note the types implied by a binary operation: a number combined with an index is an integer."""
         sides = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.left, *node.comparators]
@@ -359,7 +441,11 @@ class _Reader:
             if not direct:
                 continue
             others = [other for other in sides if other is not side]
-            values = _values_in(others) if isinstance(node, ast.Compare) and isinstance(node.ops[0], _EQUAL) else []
+            values = (
+                _values_in(others, self._constant)
+                if isinstance(node, ast.Compare) and isinstance(node.ops[0], _EQUAL)
+                else []
+            )
             kinds = {kind for other in others for kind in self._kinds(other)}
             for name in direct:
                 if values:
@@ -400,10 +486,10 @@ def _program_axes(nodes: Iterable[ast.AST]) -> frozenset[str]:
     return frozenset(ast.unparse(value) for call in calls for value in (*call.args, *(k.value for k in call.keywords)))
 
 
-def _values_in(nodes: Sequence[ast.expr]) -> list[str | int]:
-    """Return the strings and integers that something is compared with, singly or in a list."""
+def _values_in(nodes: Sequence[ast.expr], constant: Constant) -> list[str | int]:
+    """Return the strings and integers that something is compared with, singly or in a list, themselves or by name."""
     parts = [part for n in nodes for part in (n.elts if isinstance(n, (ast.Tuple, ast.List, ast.Set)) else [n])]
-    found = (part.value for part in parts if isinstance(part, ast.Constant))
+    found = (part.value if isinstance(part, ast.Constant) else constant(dotted(part)) for part in parts)
     return [value for value in found if isinstance(value, (str, int)) and not isinstance(value, bool)]
 
 

@@ -331,3 +331,75 @@ def described(a_desc, b_desc, out_desc):
     assert "stride: 2 integers" in strided.types
     assert described.compiled, described.problem
     assert {"a_desc: desc", "b_desc: desc", "out_desc: desc"} <= set(described.types)
+
+
+INTEGERS = """import torch
+import triton
+import triton.language as tl
+
+MODE_SUM = tl.constexpr(12)
+
+@triton.jit
+def low(value, shift: tl.constexpr):
+    return (value >> shift) & 15
+
+@triton.jit
+def unpack(value, shift: tl.constexpr):
+    return low(value, shift)
+
+@triton.jit
+def packed(weights, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    value = tl.load(weights + i)
+    tl.store(out + i, unpack(value, 4).to(tl.float32))
+
+@triton.jit
+def ranged(ends, starts, counts, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0)
+    if at > 0:
+        at -= tl.load(ends + at - 1)
+    base = tl.load(starts + at) - tl.load(counts + at)
+    for part in range(tl.cdiv(tl.load(counts + at), BLOCK)):
+        tl.store(out + base + part * BLOCK + tl.arange(0, BLOCK), 1.0)
+
+def run(x):
+    ends = torch.empty(8, dtype=x.dtype)
+    ranged[(1,)](ends, torch.zeros(8, dtype=x.dtype), torch.cumsum(ends, 0), x, BLOCK=64)
+
+@triton.jit
+def choosing(x, mode: tl.constexpr):
+    if mode == MODE_SUM:
+        tl.store(x, 1.0)
+    else:
+        tl.static_assert(False, "no such mode")
+
+@triton.jit
+def typed(x, out):
+    kind: tl.constexpr = x.dtype.element_ty
+    if kind == tl.bfloat16:
+        parts: tl.constexpr = 2
+    tl.store(out, tl.load(x) * parts)
+
+@triton.jit
+def product(x, BLOCK: tl.constexpr, PER_TH: tl.constexpr):
+    i = tl.arange(0, BLOCK * PER_TH)
+    tl.store(x + i, tl.load(x + i) + 1)
+
+@triton.jit
+def grouped(x, BLOCK: tl.constexpr, GROUP: tl.constexpr = 128):
+    i = tl.arange(0, BLOCK)
+    values = tl.load(x + i[:, None] * BLOCK + i[None, :]).reshape(BLOCK, BLOCK // GROUP, GROUP)
+    tl.store(x + i, tl.sum(tl.sum(values, 2), 1))
+"""
+
+
+def test_the_bits_and_indices_that_helpers_take_make_integers_of_what_is_loaded(tmp_path: Path) -> None:
+    _, assumed = built(tmp_path, INTEGERS)
+    for one in assumed.values():
+        assert one.compiled, (one.kernel, one.problem)
+    assert "weights: *i32" in assumed["packed"].types
+    assert {"ends: *i32", "starts: *i32", "counts: *i32"} <= set(assumed["ranged"].types), "as wide as `at`"
+    assert "mode=12" in assumed["choosing"].types
+    assert "x: *bf16" in assumed["typed"].types
+    assert {"BLOCK=64", "PER_TH=64"} <= set(assumed["product"].types)
+    assert "BLOCK=128" in assumed["grouped"].types
