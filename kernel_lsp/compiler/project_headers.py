@@ -4,7 +4,7 @@ Public code is compiled by a build system that names its include folders; of a f
 that is found nowhere is looked for in the folders around the file, nearest first.
 """
 
-import glob
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -37,12 +37,13 @@ def include_folders(files: Sequence[SourceFile], named: Sequence[Path]) -> tuple
     """
     folders = list(dict.fromkeys(named))
     for file in files:
+        nearby = _Nearby(file)
         pending, seen = [(file.path.resolve().parent, file.text)], set[Path]()
         while pending:
             folder, text = pending.pop()
             for name, quoted in includes_of(text):
                 path = resolve(name, file, folders, folder if quoted else None)
-                if path is None and (guess := _nearest(file, name)) is not None:
+                if path is None and (guess := nearby.find(name)) is not None:
                     folders.append(guess)
                     path = (guess / name).resolve()
                 if path is not None and path not in seen:
@@ -56,18 +57,40 @@ def guessed_folders(file: SourceFile, named: Sequence[Path]) -> tuple[Path, ...]
     return tuple(folder for folder in include_folders((file,), named) if folder not in named)
 
 
-def _nearest(file: SourceFile, name: str) -> Path | None:
-    """Return the folder nearest to a file in which a header lies; None if there is none, or two that differ."""
-    if _OF_OTHERS.fullmatch(name) or ".." in Path(name).parts or Path(name).is_absolute():
-        return None
-    for folder in _around(file.path.resolve().parent):
-        for place in _PLACES:
-            found = [path for path in sorted(folder.glob(str(Path(place, glob.escape(name))))) if path.is_file()]
-            if len({path.read_bytes() for path in found}) == 1:
-                return found[0].parents[len(Path(name).parts) - 1]
+class _Nearby:
+    """The folders around a file in which a header of its project may lie, listed once."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._groups: list[list[str]] | None = None
+        self._answers: dict[str, Path | None] = {}
+
+    def find(self, name: str) -> Path | None:
+        """Return the folder nearest to the file in which a header lies; None if there is none, or two that differ."""
+        if name not in self._answers:
+            self._answers[name] = self._nearest(name)
+        return self._answers[name]
+
+    def _nearest(self, name: str) -> Path | None:
+        if _OF_OTHERS.fullmatch(name) or ".." in Path(name).parts or Path(name).is_absolute():
+            return None
+        if self._groups is None:
+            self._groups = [*_groups(self._file.path.resolve().parent)]
+        for group in self._groups:
+            # Names are tried in thousands, for which objects of `Path` would take most of the time.
+            found = [folder for folder in group if os.path.isfile(f"{folder}/{name}")]  # noqa: PTH113
+            if len({Path(folder, name).read_bytes() for folder in found}) == 1:
+                return Path(found[0])
             if found:
                 return None
-    return None
+        return None
+
+
+def _groups(start: Path) -> Iterator[list[str]]:
+    """Yield the folders that are equally near, nearest first."""
+    for folder in _around(start):
+        for place in _PLACES:
+            yield [str(one) for one in sorted(folder.glob(place)) if one.is_dir()] if place else [str(folder)]
 
 
 def _around(folder: Path) -> Iterator[Path]:

@@ -1,6 +1,9 @@
 """Headers of a project whose include folders nobody has named."""
 
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from kernel_lsp.compiler.cuda import build_cuda, build_included
 from kernel_lsp.compiler.headers import sliced_headers, user_headers
@@ -29,6 +32,23 @@ def test_the_folder_of_a_header_that_is_found_nowhere_is_guessed(tmp_path: Path)
     assert folders == (tmp_path / "include", tmp_path / "third_party/other/include")
     build = build_cuda(kernel, "sm_90", options=BuildOptions(include_dirs=folders))
     assert build.binary is not None, build.log
+
+
+def test_the_folders_around_a_file_are_listed_once_for_all_of_its_headers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[tuple[Path, str]] = []
+    glob = Path.glob
+
+    def noted(folder: Path, pattern: str) -> Iterator[Path]:
+        listed.append((folder, pattern))
+        return iter(sorted(glob(folder, pattern)))
+
+    monkeypatch.setattr(Path, "glob", noted)
+    _file(tmp_path / "LICENSE", "")
+    text = "".join(f'#include "nowhere_{number}.h"\n' for number in range(20))
+    assert include_folders((_file(tmp_path / "src/k.cu", text),), ()) == ()
+    assert len(listed) == len(set(listed)) > 0
 
 
 def test_no_folder_is_guessed_where_two_headers_differ_or_lie_outside_of_the_project(tmp_path: Path) -> None:
