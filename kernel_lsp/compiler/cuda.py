@@ -5,12 +5,16 @@ code is wrong: such an error is the same in every compiler, and the first one re
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
+from kernel_lsp.compiler.absent_headers import is_absent, substitutes, told
 from kernel_lsp.compiler.binary import Build
 from kernel_lsp.compiler.cache import BuildCache, cache_key
 from kernel_lsp.compiler.diagnostics import Locate
 from kernel_lsp.compiler.headers import (
     UserHeader,
+    by_name,
     cub_header,
     headers_brought,
     includes_torch,
@@ -20,7 +24,7 @@ from kernel_lsp.compiler.headers import (
 )
 from kernel_lsp.compiler.host_needs import wants_host_code
 from kernel_lsp.compiler.nvcc import compile_nvcc
-from kernel_lsp.compiler.nvrtc import compile_nvrtc, nvrtc_version
+from kernel_lsp.compiler.nvrtc import compile_nvrtc, include_folders, nvrtc_version
 from kernel_lsp.compiler.options import BuildOptions
 from kernel_lsp.compiler.prelude import HOST_HEADERS, OWN_FILES, PRELUDE
 from kernel_lsp.compiler.target import target_of, wider_target
@@ -41,6 +45,8 @@ def build_cuda(
     names: Sequence[str] = (),
     options: BuildOptions = _DEFAULTS,
     cache: BuildCache | None = None,
+    *,
+    spare_headers: bool = False,
 ) -> Build:
     """Build the kernels of a CUDA file.
 
@@ -50,6 +56,7 @@ def build_cuda(
         names: kernel names used in launches; of a template only these instances are compiled.
         options: compiler options and include folders.
         cache: where the result is looked up and kept, failures included.
+        spare_headers: whether to compile without headers that are nowhere, with a warning for each.
 
     Returns:
         The first build that succeeded, else the last one that was tried.
@@ -59,15 +66,16 @@ def build_cuda(
     sliced = slice_device(source.text)
     nvcc = tool("nvcc")
     arch = target_of(arch, (sliced, *(header.text for header in headers)), options.targets)
-    made_of = tuple(_made_of(source, arch, names, options, headers, nvcc))
+    made_of = (*_made_of(source, arch, names, options, headers, nvcc), *(["spare"] if spare_headers else []))
     # A build of the device code alone is valid whatever the host code is; a failure or a build of the whole file is
     # not.
     by_slice, by_file = cache_key((*made_of, same_code(sliced))), cache_key((*made_of, "whole", source.text))
     if cache is not None and (known := cache.get(by_slice) or cache.get(by_file)):
         return known
-    build = _climb_down(source, sliced, arch, names, options, headers, nvcc)
+    climb = partial(_climb_down, source, sliced, names=names, options=options, headers=headers, nvcc=nvcc)
+    build = climb(arch=arch, spare_headers=spare_headers)
     if build.binary is None and (wider := wider_target(arch, build.log)) is not None:
-        build = _climb_down(source, sliced, wider, names, options, headers, nvcc)
+        build = climb(arch=wider, spare_headers=spare_headers)
     if cache is not None:
         cache.put(by_slice if build.binary is not None and build.way != "nvcc" else by_file, build)
     return build
@@ -76,28 +84,37 @@ def build_cuda(
 def _climb_down(
     source: SourceFile,
     sliced: str,
+    *,
     arch: str,
     names: Sequence[str],
     options: BuildOptions,
     headers: Sequence[UserHeader],
     nvcc: Tool,
+    spare_headers: bool,
 ) -> Build:
     locate = _locator(source)
     folders = (source.path.parent, *options.include_dirs)
-    sliced_instead = sliced_headers(headers, slice_device)
+    cut = sliced_headers(headers, slice_device)
     texts = (source.text, *(header.text for header in headers))
-    brought = headers_brought(texts, names, (sliced, *(header.text for header in sliced_instead or headers)))
+    brought = headers_brought(texts, names, (sliced, *(header.text for header in cut)))
     cub = cub_header(texts)
-    build = compile_nvrtc(
-        sliced,
-        str(source.path),
-        arch,
-        names=names,
-        options=(*options.all_flags, *(f"--pre-include={name}" for name in brought)),
-        include_dirs=folders,
-        headers=(*sliced_instead, *((cub,) if cub else ())),
-        locate=locate,
-    )
+
+    def by_nvrtc(absent: Sequence[UserHeader] = ()) -> Build:
+        return compile_nvrtc(
+            sliced,
+            str(source.path),
+            arch,
+            names=names,
+            options=(*options.all_flags, *(f"--pre-include={name}" for name in brought)),
+            include_dirs=folders,
+            headers=(*by_name(cut), *absent, *((cub,) if cub else ())),
+            locate=locate,
+        )
+
+    build, absent = by_nvrtc(), tuple[UserHeader, ...]()
+    if spare_headers and is_absent(build):
+        absent = substitutes(source, headers, folders, include_folders())
+        build = by_nvrtc(absent)
     own = {str(header.path): header.text for header in headers} | {str(source.path): source.text}
     # The slice has lost its includes; whole files may be of a package that is built with PyTorch.
     files = [str(OWN_FILES.get(name, name)) for name in (*brought, *standard_headers(texts))]
@@ -106,20 +123,26 @@ def _climb_down(
     for way, text, extra, more_folders in (("nvcc-slice", sliced, lost, ()), ("nvcc", source.text, (), libraries)):
         if build.binary is not None or nvcc.path is None or not wants_host_code(build, own):
             break
-        build = compile_nvcc(
-            nvcc.path,
-            text,
-            source.path,
-            arch,
-            way=way,
-            names=names,
-            options=(*options.all_flags, *extra),
-            include_dirs=(*options.include_dirs, *more_folders),
-            headers=headers,
-            instead=sliced_instead if way == "nvcc-slice" else (),
-            locate=locate,
+        before, build = (
+            build,
+            compile_nvcc(
+                nvcc.path,
+                text,
+                source.path,
+                arch,
+                way=way,
+                names=names,
+                options=(*options.all_flags, *extra),
+                include_dirs=(*options.include_dirs, *more_folders),
+                headers=headers,
+                instead=(*cut, *absent) if way == "nvcc-slice" else (),
+                locate=locate,
+            ),
         )
-    return build
+        if way == "nvcc" and is_absent(build):
+            # What the device code lacks says more than that a library is not installed.
+            build = replace(build, diagnostics=(*before.diagnostics, *build.diagnostics), log=before.log + build.log)
+    return told(build, source, headers) if absent else build
 
 
 def build_included(
@@ -150,7 +173,7 @@ def build_included(
         names=names,
         options=(*options.all_flags, f"--pre-include={preface.name}"),
         include_dirs=(source.path.parent, *options.include_dirs, before.path.parent),
-        headers=(preface, *sliced_headers((*headers, *others), slice_device)),
+        headers=(preface, *by_name(sliced_headers((*headers, *others), slice_device))),
         locate=_locator(source),
     )
 

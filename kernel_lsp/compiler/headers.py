@@ -93,10 +93,13 @@ def user_headers(source: SourceFile, folders: Sequence[Path] = ()) -> tuple[User
 
 
 def sliced_headers(headers: Sequence[UserHeader], slice_device: Callable[[str], str]) -> tuple[UserHeader, ...]:
-    """Return `headers` with host code blanked; none if two share a name, which only the file system can tell apart."""
-    if len({header.name for header in headers}) < len(headers):
-        return ()
+    """Return `headers` with host code blanked."""
     return tuple(UserHeader(header.name, header.path, slice_device(header.text)) for header in headers)
+
+
+def by_name(headers: Sequence[UserHeader]) -> tuple[UserHeader, ...]:
+    """Return `headers`; none if two share a name, which only the file system can tell apart."""
+    return tuple(headers) if len({header.name for header in headers}) == len(headers) else ()
 
 
 def headers_brought(texts: Sequence[str], names: Sequence[str] = (), device: Sequence[str] = ()) -> tuple[str, ...]:

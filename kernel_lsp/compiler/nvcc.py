@@ -1,5 +1,6 @@
 """Compiles with nvcc: at least five times slower than NVRTC, but able to read any host header."""
 
+import os
 import subprocess
 import tempfile
 import time
@@ -43,14 +44,16 @@ def compile_nvcc(
         options: further options of nvcc's.
         include_dirs: the user's include folders.
         headers: the user's headers, for columns in messages.
-        instead: those of them whose text is to be used instead of the file, where it lies below the folder of `path`.
+        instead: headers whose text is to be used instead of the file; those without a whole path are found by name.
         locate: see `parse_diagnostics`.
         timeout: seconds after which nvcc is killed and the build has failed.
     """
     start = time.perf_counter()
     instances = list(dict.fromkeys(name for name in names if "<" in name))
     with tempfile.TemporaryDirectory(prefix="kernel-lsp-nvcc-") as scratch:
-        file, cubin, ptx = (Path(scratch) / name for name in ("kernel.cu", "kernel.cubin", "kernel.ptx"))
+        cubin, ptx = (Path(scratch) / name for name in ("kernel.cubin", "kernel.ptx"))
+        folder, folders = _lay_out(instead, (path.parent, *include_dirs), Path(scratch) / "files")
+        file = folder / "kernel.cu"
         # nvcc emits a template instance only if host code takes its address.
         wanted = "".join(
             f"\n__attribute__((used)) static const void* const kernel_lsp_instance_{number} = (const void*)&{name};"
@@ -58,7 +61,6 @@ def compile_nvcc(
         )
         marker = f'\n#line 1 "{NAMES_FILE}"' if instances else ""
         file.write_text(f"{_named(path)}{source}{marker}{wanted}\n", encoding="utf-8")
-        _lay_out(instead, path.parent.resolve(), Path(scratch))
         command = [
             str(nvcc),
             "-cubin",
@@ -71,7 +73,7 @@ def compile_nvcc(
             f"--keep-dir={scratch}",
             *_LIMITS,
             *options,
-            *(f"-I{folder}" for folder in (path.parent, *include_dirs)),
+            *(f"-I{folder}" for folder in folders),
             str(file),
             "-o",
             str(cubin),
@@ -105,10 +107,29 @@ def _named(path: Path) -> str:
     return f'#line 1 "{quoted}"\n'
 
 
-def _lay_out(headers: Sequence[UserHeader], folder: Path, scratch: Path) -> None:
-    """Write headers from below `folder` to the same relative paths below `scratch`, where nvcc looks first."""
+def _lay_out(headers: Sequence[UserHeader], folders: Sequence[Path], scratch: Path) -> tuple[Path, list[Path]]:
+    """Write headers to where they lie relative to each other, but below `scratch`.
+
+    Args:
+        headers: what is written.
+        folders: the include folders; the file that is compiled lies in the first.
+        scratch: a folder that is not there yet.
+
+    Returns:
+        The folder for the file, and all include folders: what was written comes before what it stands for.
+    """
+    wholes = [header for header in headers if header.path.is_absolute()]
+    root = Path(os.path.commonpath([folders[0].resolve(), *(header.path.parent for header in wholes)]))
     for header in headers:
-        if header.path.is_relative_to(folder):
-            place = scratch / header.path.relative_to(folder)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(f"{_named(header.path)}{header.text}", encoding="utf-8")
+        inside = header.path.relative_to(root) if header.path.is_absolute() else Path("named") / header.path
+        place = scratch / inside
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(f"{_named(header.path)}{header.text}", encoding="utf-8")
+    found: list[Path] = []
+    for folder in folders:
+        real = folder.resolve()
+        found += [scratch / real.relative_to(root)] if real.is_relative_to(root) and wholes else []
+        found.append(folder)
+    own = scratch / folders[0].resolve().relative_to(root)
+    own.mkdir(parents=True, exist_ok=True)
+    return own, [*found, scratch / "named"]

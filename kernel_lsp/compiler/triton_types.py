@@ -29,8 +29,19 @@ _STAGES, _WARPS, _GROUP, _SPLIT = (
     re.compile(p) for p in (r"(?i)stages|num_buffers", r"(?i)warps", r"(?i)^group", r"(?i)^split|^num_(?:pid|sm)")
 )
 _TYPES = re.compile(r"\*?k?(?:fp(?:16|32|64)|bf16|fp8e\w+|[iu](?:1|8|16|32|64))")
-_ELEMENTS = {"float8e4nv": "fp8e4nv", "float8e5": "fp8e5", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
-_ELEMENTS |= {"float64": "fp64", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64"}
+_ELEMENTS = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "float8e4nv": "fp8e4nv",
+    "float8e5": "fp8e5",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "int8": "i8",
+    "uint8": "u8",
+}
 """Types by their names in `triton.language`."""
 
 

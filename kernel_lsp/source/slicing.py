@@ -124,6 +124,11 @@ def same_code(sliced: str) -> str:
     return "\n".join(line.rstrip() for line in lines).rstrip()
 
 
+def is_cut(header: str) -> bool:
+    """Return True if the include of a header is cut from every slice, as that of a host header is."""
+    return _HOST_HEADER.fullmatch(header.encode()) is not None
+
+
 def _blank(out: bytearray, span: Span) -> None:
     out[span.start : span.end] = blanked(bytes(out[span.start : span.end]))
 

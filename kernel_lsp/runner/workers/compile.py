@@ -24,7 +24,7 @@ class _Compiler:
         source, arch, options = request.kernel, request.arch, request.options
 
         def compile_names(names: Sequence[str]) -> Build:
-            return build_cuda(source, arch, names, options, request.cache.opened())
+            return build_cuda(source, arch, names, options, request.cache.opened(), spare_headers=True)
 
         made, plan, assumed = build_unlaunched(source, compile_names, request.including)
         if made.binary is None and (before := request.before) is not None:

@@ -240,11 +240,11 @@ def test_16_bit_floats_come_with_the_host_headers_that_bring_them(
 @needs_nvcc
 def test_a_slice_needs_no_header_for_host_code_even_where_headers_include_one(tmp_path: Path) -> None:
     (tmp_path / "common.h").write_text(COMMON.replace("cublasLt", "cublas_that_nobody_has"))
-    text = WIDENED.replace("y[thr", "std::bool_constant<true> yes; if (yes) y[thr")  # which NVRTC's headers lack
-    build = build_cuda(source(tmp_path, "#include <type_traits>\n" + text), "sm_90")
+    text = WIDENED.replace("y[thr", "std::bitset<9>* no; if (sizeof(*no) > 1) y[thr")  # which NVRTC's headers lack
+    build = build_cuda(source(tmp_path, "#include <bitset>\n" + text), "sm_90")
     assert build.binary is not None, build.log
     wrong = text.replace("(float)x", "missing(x)")
-    (error, *_) = build_cuda(source(tmp_path, "#include <type_traits>\n" + wrong), "sm_90").diagnostics
+    (error, *_) = build_cuda(source(tmp_path, "#include <bitset>\n" + wrong), "sm_90").diagnostics
     assert (error.path, error.line, "missing" in error.message) == (str(tmp_path / "kernel.cu"), 3, True)
 
 

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.compiler.cuda import build_cuda, build_included
 from kernel_lsp.compiler.headers import sliced_headers, user_headers
 from kernel_lsp.compiler.includers import including_files, text_before
 from kernel_lsp.compiler.options import BuildOptions
 from kernel_lsp.compiler.project_headers import include_folders
+from kernel_lsp.compiler.toolchain import tool
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.slicing import slice_device
 
@@ -140,3 +142,54 @@ def test_what_pytorchs_headers_have_for_device_code_is_known_without_them(tmp_pa
     own = own.replace("C10_LAUNCH_BOUNDS_1(256)", "").replace("gpuAtomicAdd", "atomicAdd")
     build = build_cuda(SourceFile(tmp_path / "k.cu", own), "sm_90", ["k<float>"])
     assert (build.way, build.binary is not None, build.diagnostics) == ("nvrtc", True, ()), build.log
+
+
+SPARED = """#include "generated/version.h"
+#include "near.h"
+#include <bitset>
+__global__ void k(float* x) { x[threadIdx.x] = sizeof(std::bitset<9>) > 1 ? 1.0f : near(2); }
+"""
+
+
+@pytest.mark.parametrize("way", ["nvrtc", "nvcc-slice"])
+def test_device_code_is_compiled_without_headers_that_are_nowhere(tmp_path: Path, way: str) -> None:
+    if way == "nvcc-slice" and tool("nvcc").path is None:
+        pytest.skip("no nvcc")
+    text = SPARED if way == "nvcc-slice" else SPARED.replace("sizeof(std::bitset<9>) > 1", "true")
+    file = _file(tmp_path / "k.cu", text)
+    _file(tmp_path / "near.h", "#include <reader/INIReader.h>\n__device__ float near(float x) { return x; }\n")
+    assert build_cuda(file, "sm_90").binary is None
+    build = build_cuda(file, "sm_90", spare_headers=True)
+    assert (build.way, build.binary is not None) == (way, True), build.log
+    assert {(Path(said.path).name, said.line, said.severity) for said in build.diagnostics} == {
+        ("k.cu", 1, Severity.WARNING),
+        ("near.h", 1, Severity.WARNING),
+    }
+    assert "`generated/version.h`" in build.diagnostics[0].message
+    wrong = _file(tmp_path / "k.cu", text.replace("near(2)", "generated()"))
+    assert build_cuda(wrong, "sm_90", spare_headers=True).binary is None
+
+
+needs_nvcc = pytest.mark.skipif(tool("nvcc").path is None, reason="no nvcc")
+
+
+@needs_nvcc
+def test_nvcc_gets_headers_without_host_code_wherever_they_lie(tmp_path: Path) -> None:
+    _file(tmp_path / "include/lib/base.h", '#include <cublas_of_nobody.h>\n#include "../lib/deep.h"\n')
+    _file(tmp_path / "include/lib/deep.h", "#include <nccl_of_nobody.h>\n#define TWO 2\n")
+    _file(tmp_path / "src/near.h", "#include <mpi_of_nobody.h>\n__device__ int near() { return TWO; }\n")
+    text = (
+        "#include <bitset>\n#include <lib/base.h>\n"
+        '#include "../near.h"\n__global__ void k(int* x) { x[0] = near() + sizeof(std::bitset<9>); }\n'
+    )
+    options = BuildOptions((), (tmp_path / "include",))
+    build = build_cuda(_file(tmp_path / "src/gpu/k.cu", text), "sm_90", options=options)
+    assert (build.way, build.binary is not None) == ("nvcc-slice", True), build.log
+
+
+@needs_nvcc
+def test_a_library_that_is_not_installed_hides_no_error_of_the_device_code(tmp_path: Path) -> None:
+    text = "#include <cublas_of_nobody.h>\nint helper() { return 1; }\n__global__ void k(int* x) { x[0] = helper(); }\n"
+    build = build_cuda(_file(tmp_path / "k.cu", text), "sm_90")
+    assert build.binary is None
+    assert [said.line for said in build.diagnostics if said.severity is Severity.ERROR] == [3, 1]
