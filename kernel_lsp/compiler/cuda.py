@@ -99,22 +99,17 @@ def _climb_down(
     brought = headers_brought(texts, names, (sliced, *(header.text for header in cut)))
     cub = cub_header(texts)
 
-    def by_nvrtc(absent: Sequence[UserHeader] = ()) -> Build:
-        return compile_nvrtc(
-            sliced,
-            str(source.path),
-            arch,
-            names=names,
-            options=(*options.all_flags, *(f"--pre-include={name}" for name in brought)),
-            include_dirs=folders,
-            headers=(*by_name(cut), *absent, *((cub,) if cub else ())),
-            locate=locate,
-        )
-
-    build, absent = by_nvrtc(), tuple[UserHeader, ...]()
-    if spare_headers and is_absent(build):
-        absent = substitutes(source, headers, folders, include_folders())
-        build = by_nvrtc(absent)
+    absent = substitutes(source, headers, folders, include_folders()) if spare_headers else ()
+    build = compile_nvrtc(
+        sliced,
+        str(source.path),
+        arch,
+        names=names,
+        options=(*options.all_flags, *(f"--pre-include={name}" for name in brought)),
+        include_dirs=folders,
+        headers=(*by_name(cut), *absent, *((cub,) if cub else ())),
+        locate=locate,
+    )
     own = {str(header.path): header.text for header in headers} | {str(source.path): source.text}
     # The slice has lost its includes; whole files may be of a package that is built with PyTorch.
     files = [str(OWN_FILES.get(name, name)) for name in (*brought, *standard_headers(texts))]

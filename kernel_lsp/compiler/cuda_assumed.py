@@ -6,6 +6,7 @@ compiles.
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 from kernel_lsp.compiler.assumed import NO_TIME, Assumed
 from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
 from kernel_lsp.compiler.cuda_classes import Class, find_classes
-from kernel_lsp.compiler.cuda_types import ATTEMPTS, instance_of
+from kernel_lsp.compiler.cuda_types import ATTEMPTS, instance_of, overload_of, without_cast
 from kernel_lsp.compiler.merging import launches_of
 from kernel_lsp.compiler.plan import LaunchTrace
 from kernel_lsp.compiler.symbols import declared_name
@@ -66,6 +67,10 @@ def build_unlaunched(
     written = _in_full([*launched, *named], kernels)
     classes = find_classes(source.text)
     ways = {at: _ways(kernels[at], written, classes) for at in open_ones}
+    names = Counter(kernel.name for kernel in kernels)
+    for at in (at for at in open_ones if names[kernels[at].name] > 1):
+        told = [replace(way, names=tuple(overload_of(kernels[at], name) for name in way.names)) for way in ways[at]]
+        ways[at] = list(dict.fromkeys(told))
     chosen: dict[int, _Choice] = {at: (own[0], "") if own else (None, _UNKNOWN) for at, own in ways.items()}
     build = compile_names(_names(chosen))
     if build.binary is None and _names(chosen):
@@ -139,7 +144,7 @@ def _first_that_compiles(
             return way, ""
         said = next((d for d in build.diagnostics if d.severity is Severity.ERROR), None)
         if problem == _UNKNOWN:
-            problem = f"as {way.names[0]}, " + (_words(said, source) if said else "it does not compile")
+            problem = f"as {without_cast(way.names[0])}, " + (_words(said, source) if said else "it does not compile")
             first = said
         elif said is not None and said == first and (unknown := _UNDEFINED.match(said.message)):
             # No instance brings a name into being.

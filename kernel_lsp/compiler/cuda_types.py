@@ -29,6 +29,7 @@ _USUAL = (
 _ATTEMPTS: tuple[tuple[str, int | None], ...] = (
     ("float", None),
     ("__half", None),
+    ("__half2", None),
     ("float", 16),
     ("int", 32),
     ("float", 1),
@@ -77,19 +78,61 @@ def instance_of(
             if parameter.startswith(("typename", "class")):
                 usual = functor(found["name"] or "", kind, kernel.name, classes, attempt) or kind
             else:
-                usual = _value(found["kind"], found["name"], number)
+                usual = _value(found["kind"], found["name"], number, kernel.name if attempt % 2 == 0 else "")
             written = found["default"] or usual
             assumed.append(f"{found['name'] or 'a type'}={written}")
         arguments.append(written)
     return f"{kernel.name}<{', '.join(arguments)}>", tuple(assumed)
 
 
-def _value(kind: str, name: str, number: int | None) -> str:
-    """Return a value for a template parameter that is not a type."""
+def overload_of(kernel: Kernel, instance: str) -> str:
+    """Return an expression for the instance of one of several templates of the same name, told by its parameters.
+
+    It is a name where the types of the parameters depend on more than the template's arguments.
+    """
+    names = [text.partition("=")[0].split()[-1] for text in kernel.template_parameters]
+    arguments = dict(zip(names, _split(instance.partition("<")[2][:-1]), strict=False))
+    if any("..." in text for text in kernel.template_parameters) or len(arguments) < len(names):
+        return instance
+    types = [re.sub(r"\w+", lambda word: arguments.get(word[0], word[0]), one.type) for one in kernel.parameters]
+    plain = [re.sub(r"\b__(?:restrict|grid_constant)__\b", "", one).strip() for one in types]
+    return f"(void (*)({', '.join(plain)})){instance}"
+
+
+def without_cast(expression: str) -> str:
+    """Return the instance in an expression that `overload_of` has made."""
+    return expression if not expression.startswith("(") else expression[_closing(expression) :]
+
+
+def _closing(text: str) -> int:
+    """Return the offset after the bracket that closes the first."""
+    depth = 0
+    for at, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return at + 1
+    return len(text)
+
+
+def _split(arguments: str) -> list[str]:
+    """Return the parts between commas that stand in no bracket."""
+    parts, depth = [""], 0
+    for character in arguments:
+        depth += (character in "<([") - (character in ">)]")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
+
+
+def _value(kind: str, name: str, number: int | None, beside: str) -> str:
+    """Return a value for a template parameter that is not a type; an enumeration is of the namespace of `beside`."""
     plain = re.sub(r"\b(?:const|constexpr)\b", "", kind).strip()
     if plain == "bool":
         return "false" if number is None else "true"
     if not _WHOLE.fullmatch(plain):
-        return f"({plain})0"
+        scope = beside.rpartition("::")[0]
+        return f"({scope}::{plain})0" if scope and "::" not in plain else f"({plain})0"
     usual = next((value for pattern, value in _USUAL if re.search(pattern, name, re.IGNORECASE)), 4)
     return str(usual if number is None else number)

@@ -30,7 +30,7 @@ _DETAIL = re.compile(r"^ {6,}(\S.*)$")
 
 # NVRTC compiles the names used in launches as lines of a file of this name; for nvcc we do the same.
 NAMES_FILE = "__nv_name_map"
-_ASKED = re.compile(r"(?:nv_mangled_name |\(const void\*\)&)(.+?);?$")
+_ASKED = re.compile(r"(?:nv_mangled_name (.+?)|\(const void\*\)\((.+?)\));?$")
 _SEVERITIES = {"warning": Severity.WARNING, "remark": Severity.NOTE, "note": Severity.NOTE}
 _ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
@@ -83,10 +83,11 @@ def parse_diagnostics(
         severity = _SEVERITIES.get(message.kind, Severity.ERROR)
         if message.path == NAMES_FILE:
             asked = _ASKED.search(message.excerpt)
-            if asked and asked[1] not in refused:
-                refused.add(asked[1])
-                words = f"no kernel can be made for `{asked[1]}`, which a launch asks for: {message.text}"
-                found.append(Diagnostic(path, *_place(locate, asked[1]), severity, words))
+            name = (asked[1] or asked[2]) if asked else None
+            if name and name not in refused:
+                refused.add(name)
+                words = f"no kernel can be made for `{name}`, which a launch asks for: {message.text}"
+                found.append(Diagnostic(path, *_place(locate, name), severity, words))
         elif message.path:
             own, content = lines.get(message.path, (message.path, []))
             column, end = _extent(content[message.line - 1] if message.line <= len(content) else b"", message.column)

@@ -56,7 +56,7 @@ def compile_nvcc(
         file = folder / "kernel.cu"
         # nvcc emits a template instance only if host code takes its address.
         wanted = "".join(
-            f"\n__attribute__((used)) static const void* const kernel_lsp_instance_{number} = (const void*)&{name};"
+            f"\n__attribute__((used)) static const void* const kernel_lsp_instance_{number} = (const void*)({name});"
             for number, name in enumerate(instances)
         )
         marker = f'\n#line 1 "{NAMES_FILE}"' if instances else ""

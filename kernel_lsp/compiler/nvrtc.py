@@ -124,7 +124,9 @@ def compile_nvrtc(
                 said = nvrtc.nvrtcGetErrorString(status)[1].decode()
                 diagnostics = (Diagnostic(path, 1, 1, 1, 1, Severity.ERROR, f"NVRTC failed: {said}"), *diagnostics)
             return Build(None, diagnostics, "nvrtc", time.perf_counter() - start, log=log)
-        lowered = {name: _check(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode() for name in instances}
+        # An expression that tells overloads apart is no name that a launch would write.
+        asked = [name for name in instances if not name.startswith("(")]
+        lowered = {name: _check(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode() for name in asked}
         cubin = _bytes(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
     binary = binary_from(arch, cubin, ptx, log, lowered)
     return Build(binary, diagnostics, "nvrtc", time.perf_counter() - start, log=log)

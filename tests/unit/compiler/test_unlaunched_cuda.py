@@ -271,3 +271,21 @@ def test_an_error_in_a_header_is_said_with_the_headers_name(tmp_path: Path) -> N
     source = SourceFile(tmp_path / "k.cu", text)
     _, _, assumed = build_unlaunched(source, lambda names: build_cuda(source, "sm_90", names))
     assert assumed[1].problem.startswith("as k<float>, part.cuh, line 1: ")
+
+
+def test_templates_of_one_name_are_told_by_their_parameters_and_enumerations_by_their_namespace() -> None:
+    text = """#include <cuda_fp16.h>
+namespace ops {
+enum class Mode { ADD, MULTIPLY };
+template <typename T> __global__ void both(T* __restrict__ out, const T* x) { out[0] = x[0]; }
+template <typename T> __global__ void both(T* out, const T* x, int n) { out[n] = x[n]; }
+template <typename T, Mode mode> __global__ void choose(T* x) { x[0] = mode == Mode::ADD ? x[0] + T(1) : T(2); }
+template <typename T> __global__ void pairs(T* x) { x[0] = __hadd2(x[0], x[1]); }
+}
+"""
+    source = SourceFile(Path("k.cu"), text)
+    build, _, assumed = build_unlaunched(source, lambda names: build_cuda(source, "sm_90", names))
+    assert [(one.kernel, one.problem) for one in assumed if not one.compiled] == []
+    assert build.binary is not None
+    assert len(build.binary.kernels) == 4
+    assert [one.types for one in assumed][2:] == [("T=float", "mode=(ops::Mode)0"), ("T=__half2",)]
