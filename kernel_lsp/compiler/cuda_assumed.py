@@ -8,13 +8,13 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from kernel_lsp.compiler.assumed import NO_TIME, Assumed
-from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
+from kernel_lsp.compiler.binary import Build
 from kernel_lsp.compiler.cuda_classes import Class, find_classes
-from kernel_lsp.compiler.cuda_types import ATTEMPTS, instance_of, overload_of, without_cast
+from kernel_lsp.compiler.cuda_trials import Choice, Trials, Way, names_in
+from kernel_lsp.compiler.cuda_types import ATTEMPTS, instance_of, overload_of
 from kernel_lsp.compiler.merging import launches_of
 from kernel_lsp.compiler.plan import LaunchTrace
 from kernel_lsp.compiler.symbols import declared_name
@@ -27,20 +27,6 @@ from kernel_lsp.source.text import Lines
 _SECONDS = 75.0  # of a build's deadline; templates not compiled by then are reported as out of time
 _LEFT_OUT = "the compiler made nothing of it"
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(if|else|elif|endif)(.*?)[ \t]*$", re.MULTILINE)
-_UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
-_UNKNOWN = "nothing tells or lets assume its template arguments"
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """Instances of a template, and the types assumed for them."""
-
-    names: tuple[str, ...]
-    types: tuple[str, ...] = ()
-
-
-_Choice = tuple[_Way | None, str]
-"""The instances that a template is compiled for; None with the reason if there are none."""
 
 
 def build_unlaunched(
@@ -67,20 +53,20 @@ def build_unlaunched(
     written = _in_full([*launched, *named], kernels)
     classes = find_classes(source.text)
     ways = {at: _ways(kernels[at], written, classes) for at in open_ones}
-    names = Counter(kernel.name for kernel in kernels)
-    for at in (at for at in open_ones if names[kernels[at].name] > 1):
+    alike = Counter(kernel.name for kernel in kernels)
+    for at in (at for at in open_ones if alike[kernels[at].name] > 1):
         told = [replace(way, names=tuple(overload_of(kernels[at], name) for name in way.names)) for way in ways[at]]
         ways[at] = list(dict.fromkeys(told))
-    chosen: dict[int, _Choice] = {at: (own[0], "") if own else (None, _UNKNOWN) for at, own in ways.items()}
-    build = compile_names(_names(chosen))
-    if build.binary is None and _names(chosen):
-        plain = compile_names(())
-        if plain.binary is None:  # the errors do not depend on the instances
-            return plain, LaunchTrace(0, ()), ()
-        deadline = time.perf_counter() + _SECONDS
-        chosen = {at: _first_that_compiles(source, own, compile_names, deadline) for at, own in ways.items()}
-        build = compile_names(_names(chosen)) if _names(chosen) else plain
-        build = plain if build.binary is None else build
+    trials = Trials(source, kernels, ways, compile_names)
+    deadline = time.perf_counter() + _SECONDS
+    build = trials.together(deadline)
+    if build.binary is None and names_in(trials.chosen):
+        if trials.plain().binary is None:
+            return trials.plain(), LaunchTrace(0, ()), ()
+        trials.one_by_one(deadline)
+        build = compile_names(names) if (names := names_in(trials.chosen)) else trials.plain()
+        build = trials.plain() if build.binary is None else build
+    chosen = trials.chosen
     facts = build.binary.kernels if build.binary else ()
     launches = tuple(launch for kernel in facts for launch in launches_of(kernel, written))
     made = _made(build)
@@ -107,14 +93,14 @@ def _made(build: Build) -> frozenset[str]:
     return frozenset(declared_name(fact.name).rpartition("::")[2] for fact in facts)
 
 
-def _ways(kernel: Kernel, written: Sequence[HostLaunch], classes: tuple[Class, ...]) -> list[_Way]:
+def _ways(kernel: Kernel, written: Sequence[HostLaunch], classes: tuple[Class, ...]) -> list[Way]:
     """Return the ways to compile a template, likeliest first: all instances that are launched, else assumed ones."""
     mine = [one for one in written if one.kernel.partition("<")[0] == kernel.name]
     told = tuple(dict.fromkeys(one.kernel for one in mine if one.instance))
     best = max((one.arguments for one in mine), key=lambda given: sum(a is not None for a in given), default=())
     guesses = [instance_of(kernel, best, attempt, classes) for attempt in range(ATTEMPTS)]
-    found = [_Way(told)] if told else []
-    return list(dict.fromkeys([*found, *(_Way((one[0],), one[1]) for one in guesses if one is not None)]))
+    found = [Way(told)] if told else []
+    return list(dict.fromkeys([*found, *(Way((one[0],), one[1]) for one in guesses if one is not None)]))
 
 
 def _in_full(written: Sequence[HostLaunch], kernels: Sequence[Kernel]) -> tuple[HostLaunch, ...]:
@@ -126,36 +112,6 @@ def _in_full(written: Sequence[HostLaunch], kernels: Sequence[Kernel]) -> tuple[
         plain = plain.strip()
         found.append(replace(one, kernel=names.get(plain.rpartition("::")[2], plain) + bracket + rest))
     return tuple(found)
-
-
-def _names(chosen: dict[int, _Choice]) -> tuple[str, ...]:
-    return tuple(name for way, _ in chosen.values() if way is not None for name in way.names)
-
-
-def _first_that_compiles(
-    source: SourceFile, ways: Sequence[_Way], compile_names: Callable[[Sequence[str]], Build], deadline: float
-) -> _Choice:
-    problem, first = _UNKNOWN, None
-    for way in ways:
-        if time.perf_counter() > deadline:
-            return None, NO_TIME
-        build = compile_names(way.names)
-        if build.binary is not None:
-            return way, ""
-        said = next((d for d in build.diagnostics if d.severity is Severity.ERROR), None)
-        if problem == _UNKNOWN:
-            problem = f"as {without_cast(way.names[0])}, " + (_words(said, source) if said else "it does not compile")
-            first = said
-        elif said is not None and said == first and (unknown := _UNDEFINED.match(said.message)):
-            # No instance brings a name into being.
-            return None, f"{_words(said, source)}; `build.options` can define it, `-D{unknown[1]}=...`"
-    return None, problem.splitlines()[0]
-
-
-def _words(said: Diagnostic, source: SourceFile) -> str:
-    """Return a message with its line, and with its file where that is another."""
-    place = "" if said.path == str(source.path) else f"{Path(said.path).name}, "
-    return f"{place}line {said.line}: {said.message}"
 
 
 def _left_out(source: SourceFile, kernel: Kernel) -> str:
@@ -174,7 +130,7 @@ def _left_out(source: SourceFile, kernel: Kernel) -> str:
     return f"{_LEFT_OUT}: `{written}` in line {number} leaves it out; `build.options` can define what it asks for"
 
 
-def _assumed(source: SourceFile, kernel: Kernel, choice: _Choice | None) -> Assumed:
+def _assumed(source: SourceFile, kernel: Kernel, choice: Choice | None) -> Assumed:
     line = Lines(source.text.encode()).position(kernel.name_span.start)[0]
-    way, problem = choice or (_Way(()), "")
+    way, problem = choice or (Way(()), "")
     return Assumed(kernel.name, line, way.types if way else (), way is not None, problem, problem == NO_TIME)

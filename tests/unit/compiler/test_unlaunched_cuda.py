@@ -12,7 +12,7 @@ from kernel_lsp.compiler.built import Built
 from kernel_lsp.compiler.cuda import build_cuda, build_included
 from kernel_lsp.compiler.cuda_assumed import build_unlaunched
 from kernel_lsp.compiler.cuda_classes import find_classes
-from kernel_lsp.compiler.cuda_types import instance_of
+from kernel_lsp.compiler.cuda_types import ATTEMPTS, instance_of
 from kernel_lsp.compiler.includers import including_files, text_before
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.verdict import KernelResources
@@ -289,3 +289,37 @@ template <typename T> __global__ void pairs(T* x) { x[0] = __hadd2(x[0], x[1]); 
     assert build.binary is not None
     assert len(build.binary.kernels) == 4
     assert [one.types for one in assumed][2:] == [("T=float", "mode=(ops::Mode)0"), ("T=__half2",)]
+
+
+def test_templates_are_tried_together_and_only_those_that_errors_are_about_change(tmp_path: Path) -> None:
+    _ = (tmp_path / "pair.cuh").write_text("template <typename T> __device__ float first(T* x) { return x->y; }\n")
+    many = "".join(f"template <typename T> __global__ void k{n}(T* x) {{ x[0] += T(1); }}\n" for n in range(9))
+    text = (
+        f'#include "pair.cuh"\n{many}template <typename T> __global__ void wide(T* x) {{ x[0].x += first(x); }}\n'
+        "template <typename T> __global__ void never(T* x) { x->nothing_has_this(); }\n"
+    )
+    source = SourceFile(tmp_path / "k.cu", text)
+    asked: list[int] = []
+
+    def compile_names(names: Sequence[str]) -> Build:
+        asked.append(len(names))
+        return build_cuda(source, "sm_90", names)
+
+    build, _, assumed = build_unlaunched(source, compile_names)
+    assert build.binary is not None
+    assert [one.types for one in assumed if one.compiled] == [("T=float",)] * 9 + [("T=float4",)]
+    assert not assumed[-1].compiled
+    assert len(asked) <= ATTEMPTS + 1, "as many compilations as one template takes alone"
+
+
+def test_an_error_that_no_instance_mends_is_found_without_trying_them_all() -> None:
+    source = SourceFile(Path("k.cu"), "template <typename T>\n__global__ void k(Nobody* x, T* y) { y[0] = 1; }\n")
+    asked: list[Sequence[str]] = []
+
+    def compile_names(names: Sequence[str]) -> Build:
+        asked.append(names)
+        return build_cuda(source, "sm_90", names)
+
+    build, _, assumed = build_unlaunched(source, compile_names)
+    assert (build.binary, assumed, build.diagnostics[0].line) == (None, (), 2)
+    assert len(asked) <= 3
