@@ -1,14 +1,21 @@
 """The compile worker: compiles CUDA files that no workload launches, and runs none of the user's code.
 
-It needs NVRTC alone, so that the first facts of a session do not wait for torch to be imported.
+It needs NVRTC alone, so that the first facts of a session do not wait for torch to be imported. Each compilation is a
+process of its own, since NVRTC crashes on some mistakes, as on an unknown type among a template's parameters.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from kernel_lsp.compiler.binary import Build
+from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
 from kernel_lsp.compiler.cuda import build_cuda, build_included
 from kernel_lsp.compiler.cuda_assumed import build_unlaunched
+from kernel_lsp.compiler.forks import in_forks
 from kernel_lsp.runner.messages.build import CandidateBuild, CompileAlone, CompileRole
+from kernel_lsp.source.candidate import SourceFile
+
+_SECONDS = 600  # of a compilation; whoever asks ends it sooner
 
 
 def methods() -> CompileRole:
@@ -24,13 +31,21 @@ class _Compiler:
         source, arch, options = request.kernel, request.arch, request.options
 
         def compile_names(names: Sequence[str]) -> Build:
-            return build_cuda(source, arch, names, options, request.cache.opened(), spare_headers=True)
+            cache = request.cache.opened()
+            return _apart(partial(build_cuda, source, arch, names, options, cache, spare_headers=True), source)
 
         made, plan, assumed = build_unlaunched(source, compile_names, request.including)
         if made.binary is None and (before := request.before) is not None:
 
             def compile_included(names: Sequence[str]) -> Build:
-                return build_included(source, before, arch, names, options)
+                return _apart(partial(build_included, source, before, arch, names, options), source)
 
             made, plan, assumed = build_unlaunched(source, compile_included, request.including)
         return CandidateBuild(made, (plan,), assumed=assumed)
+
+
+def _apart(compiles: Callable[[], Build], source: SourceFile) -> Build:
+    """Return a build that a process of its own makes, or one that failed where the compiler crashed in it."""
+    (made,) = in_forks([compiles], 1, _SECONDS, time.perf_counter() + _SECONDS)
+    crashed = Diagnostic(str(source.path), 1, 1, 1, 1, Severity.ERROR, "the compiler crashed on this file")
+    return made or Build(None, (crashed,), "nvrtc", 0.0)

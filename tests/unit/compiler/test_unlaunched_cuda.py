@@ -14,8 +14,11 @@ from kernel_lsp.compiler.cuda_assumed import build_unlaunched
 from kernel_lsp.compiler.cuda_classes import find_classes
 from kernel_lsp.compiler.cuda_types import ATTEMPTS, instance_of
 from kernel_lsp.compiler.includers import including_files, text_before
+from kernel_lsp.compiler.options import BuildOptions
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.verdict import KernelResources
+from kernel_lsp.runner.messages.build import CacheFolder, CompileAlone
+from kernel_lsp.runner.workers.compile import methods
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels
 
@@ -312,14 +315,10 @@ def test_templates_are_tried_together_and_only_those_that_errors_are_about_chang
     assert len(asked) <= ATTEMPTS + 1, "as many compilations as one template takes alone"
 
 
-def test_an_error_that_no_instance_mends_is_found_without_trying_them_all() -> None:
+def test_a_text_that_crashes_the_compiler_costs_a_process_and_its_mistake_is_said(tmp_path: Path) -> None:
     source = SourceFile(Path("k.cu"), "template <typename T>\n__global__ void k(Nobody* x, T* y) { y[0] = 1; }\n")
-    asked: list[Sequence[str]] = []
-
-    def compile_names(names: Sequence[str]) -> Build:
-        asked.append(names)
-        return build_cuda(source, "sm_90", names)
-
-    build, _, assumed = build_unlaunched(source, compile_names)
-    assert (build.binary, assumed, build.diagnostics[0].line) == (None, (), 2)
-    assert len(asked) <= 3
+    asked = CompileAlone(kernel=source, arch="sm_90", options=BuildOptions(), cache=CacheFolder(tmp_path, 1 << 20))
+    made = methods().compile_alone(asked)
+    assert (made.build.binary, made.assumed) == (None, ())
+    said = " ".join(one.message for one in made.build.diagnostics)
+    assert (made.build.diagnostics[0].line, "Nobody" in said) == (2, True), said
