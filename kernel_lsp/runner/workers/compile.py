@@ -6,11 +6,13 @@ process of its own, since NVRTC crashes on some mistakes, as on an unknown type 
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
 from kernel_lsp.compiler.cuda import build_cuda, build_included
 from kernel_lsp.compiler.cuda_assumed import build_unlaunched
+from kernel_lsp.compiler.cuda_instances import with_few_instances
 from kernel_lsp.compiler.forks import in_forks
 from kernel_lsp.runner.messages.build import CandidateBuild, CompileAlone, CompileRole
 from kernel_lsp.source.candidate import SourceFile
@@ -28,7 +30,8 @@ class _Compiler:
 
     def compile_alone(self, request: CompileAlone) -> CandidateBuild:
         """Compile all kernels of a file, as it stands or, if it is a header, as one of its includers has it."""
-        source, arch, options = request.kernel, request.arch, request.options
+        arch, options = request.arch, request.options
+        source, notes = with_few_instances(request.kernel)
 
         def compile_names(names: Sequence[str]) -> Build:
             cache = request.cache.opened()
@@ -41,6 +44,7 @@ class _Compiler:
                 return _apart(partial(build_included, source, before, arch, names, options), source)
 
             made, plan, assumed = build_unlaunched(source, compile_included, request.including)
+        made = replace(made, diagnostics=(*made.diagnostics, *notes))
         return CandidateBuild(made, (plan,), assumed=assumed)
 
 

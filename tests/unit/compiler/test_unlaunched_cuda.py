@@ -12,6 +12,7 @@ from kernel_lsp.compiler.built import Built
 from kernel_lsp.compiler.cuda import build_cuda, build_included
 from kernel_lsp.compiler.cuda_assumed import build_unlaunched
 from kernel_lsp.compiler.cuda_classes import find_classes
+from kernel_lsp.compiler.cuda_instances import MOST, with_few_instances
 from kernel_lsp.compiler.cuda_types import ATTEMPTS, instance_of
 from kernel_lsp.compiler.includers import including_files, text_before
 from kernel_lsp.compiler.options import BuildOptions
@@ -322,3 +323,22 @@ def test_a_text_that_crashes_the_compiler_costs_a_process_and_its_mistake_is_sai
     assert (made.build.binary, made.assumed) == (None, ())
     said = " ".join(one.message for one in made.build.diagnostics)
     assert (made.build.diagnostics[0].line, "Nobody" in said) == (2, True), said
+
+
+def test_of_very_many_instances_the_first_of_each_kernel_are_compiled_and_that_is_said() -> None:
+    text = (
+        "template <int N> __global__ void first(float* x) { x[0] += N; }\n"
+        "template <int N> __global__ void second(float* x) { x[0] *= N; }\n"
+        "#define ASK(N) template __global__ void first<N>(float*);\n"
+    )
+    few = SourceFile(Path("k.cu"), text + "ASK(1)\nASK(2)\nASK(3)\ntemplate __global__ void second<1>(float*);\n")
+    assert with_few_instances(few) == (few, ())
+    macros = "".join(f"ASK({number})\n" for number in range(MOST))
+    written = "".join(f"template __global__ void second<{number}>(float*);\n" for number in range(9))
+    many = SourceFile(Path("k.cu"), text + macros + written)
+    cut, (said,) = with_few_instances(many)
+    build, _, assumed = build_unlaunched(cut, lambda names: build_cuda(cut, "sm_90", names))
+    assert build.binary is not None
+    assert sorted(fact.name for fact in build.binary.kernels) == ["first<0>", "first<1>", "second<0>", "second<1>"]
+    assert (assumed, said.line, len(cut.text)) == ((), 4, len(many.text))
+    assert said.message.startswith(f"{MOST + 9 - 4} of the instances")
