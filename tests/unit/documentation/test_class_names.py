@@ -2,20 +2,11 @@
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from tests.unit.documentation.statements import statements, statements_of
+
 ROOT = Path(__file__).parents[3]
-
-
-def classes_of(body: Iterable[ast.AST]) -> Iterator[str]:
-    """The names of the classes in these statements and below; expressions, most of a tree, hold none."""
-    for node in body:
-        if isinstance(node, ast.ClassDef):
-            yield node.name
-        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
-            found = getattr(node, part, ())
-            yield from classes_of(found if isinstance(found, list) else ())
 
 
 def test_classes_are_found_wherever_they_stand():
@@ -36,11 +27,12 @@ def f():
             case 1:
                 class G: pass
 """
-    assert sorted(classes_of(ast.parse(text).body)) == list("ABCDEFG")
+    nodes = statements(ast.parse(text).body)
+    assert sorted(node.name for node in nodes if isinstance(node, ast.ClassDef)) == list("ABCDEFG")
 
 
 def test_no_two_public_classes_share_a_name():
     paths = [path for folder in ("kernel_lsp", "server") for path in (ROOT / folder).rglob("*.py")]
-    classes = (name for path in paths for name in classes_of(ast.parse(path.read_text()).body))
-    names = Counter(name for name in classes if not name.startswith("_"))
+    nodes = [node for path in paths for node in statements_of(path)]
+    names = Counter(n.name for n in nodes if isinstance(n, ast.ClassDef) and not n.name.startswith("_"))
     assert {name for name, count in names.items() if count > 1} == set()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.documentation.statements import statements_of
+
 ROOT = Path(__file__).parents[3]
 PACKAGES = {path.name: path for path in (ROOT / "kernel_lsp").glob("*/") if (path / "__init__.py").exists()}
 ROOMS = {**PACKAGES, "server": ROOT / "server"}
@@ -37,6 +39,6 @@ def test_plain_text_is_none():
 def docstrings(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the place and the text, on one line, of each docstring below a folder."""
     for path in sorted(folder.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in statements_of(path):
             if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
                 yield f"{path.relative_to(ROOT)}:{node.body[0].lineno}", " ".join(text.split())

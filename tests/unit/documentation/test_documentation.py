@@ -18,6 +18,7 @@ from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.language import part_of, source_part
 from kernel_lsp.workload.language import workload_part
 from tests.unit.documentation import protocol_page, settings_page
+from tests.unit.documentation.statements import statements_of
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "kernel_lsp"
@@ -168,7 +169,7 @@ def prose(page: Path) -> str:
 def imported(path: Path) -> list[str]:
     """Full names of the modules that a file imports, at its top or inside functions."""
     found: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in statements_of(path):
         if isinstance(node, ast.ImportFrom) and node.module:
             found.append(node.module)
         elif isinstance(node, ast.Import):
