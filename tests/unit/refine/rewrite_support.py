@@ -1,10 +1,13 @@
 """Compile rewritten kernels with NVRTC for their PTX, and with the host compiler to run them."""
 
+import atexit
 import ctypes
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +22,7 @@ from kernel_lsp.source.kernel import Kernel
 
 Rewrite = Callable[[SourceFile, SourceFile | None, Kernel, Device], Iterator[Candidate]]
 _INCLUDE = next(Path(p) / "include" for p in nvidia.cu13.__path__)
-_HOST_CUDA = (Path(__file__).parent / "host_cuda.h").read_text()
+_HOST_FLAGS = ("-std=c++20", "-O1", "-fno-strict-aliasing", "-w", "-fPIC", "-pthread")
 
 
 def cuda_kernel(text: str) -> tuple[SourceFile, Kernel]:
@@ -51,6 +54,16 @@ def ptx(text: str) -> str:
     return out.decode()
 
 
+@cache
+def _host_cuda(compiler: str) -> Path:
+    """The header that stands in for CUDA, compiled once for all tests of a process: it takes longer than any kernel."""
+    folder = Path(tempfile.mkdtemp(prefix="host-cuda-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    header = shutil.copy(Path(__file__).parent / "host_cuda.h", folder)
+    subprocess.run([compiler, *_HOST_FLAGS, "-x", "c++-header", header], check=True)
+    return Path(header)
+
+
 def host_runner(folder: Path, text: str) -> Callable[..., None]:
     """`run(grid, block, *arguments)` for the first kernel of a text, one host thread for each device thread of a block.
 
@@ -67,9 +80,9 @@ def host_runner(folder: Path, text: str) -> Callable[..., None]:
     entry = f'extern "C" void run(unsigned gx, unsigned gy, unsigned bx, unsigned by, {parameters}) {{ {launch} }}'
     source, library = folder / "kernel.cpp", folder / f"kernel{abs(hash(text))}.so"
     body = re.sub(r"^#include.*$", "", text, flags=re.MULTILINE)
-    source.write_text(f"{_HOST_CUDA}\n{body}\n{entry}\n")
-    flags = ["-std=c++20", "-O1", "-fno-strict-aliasing", "-w", "-shared", "-fPIC", "-pthread"]
-    subprocess.run([compiler, *flags, str(source), "-o", str(library)], check=True)
+    source.write_text(f"{body}\n{entry}\n")
+    included = ["-include", str(_host_cuda(compiler))]
+    subprocess.run([compiler, *_HOST_FLAGS, "-shared", *included, str(source), "-o", str(library)], check=True)
     entry_point = ctypes.CDLL(str(library)).run
     scalar = {"int": ctypes.c_int, "float": ctypes.c_float, "size_t": ctypes.c_size_t, "unsigned": ctypes.c_uint}
 
