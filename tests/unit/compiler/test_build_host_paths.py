@@ -38,11 +38,6 @@ def asked_for(cuda: str | list[str] | None = KERNEL + HOST, cpp: str = DECLARED,
     return asked[0]
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kept")
-
-
 def build(request: ExtensionRequest, kept: Path, text: str = "") -> ExtensionBuild | str:
     caches = BuildCache(kept, 1 << 28), FileCache(kept, 1 << 28, ".host")
     return fast_build(request, "sm_80", SourceFile(Path("answer.py"), text), kept, cache=caches[0], libraries=caches[1])

@@ -22,12 +22,6 @@ from kernel_lsp.source.candidate import SourceFile
 pytestmark = pytest.mark.skipif(host_compiler() is None, reason="no g++")
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the compiled thin header is kept for all of these."""
-    return tmp_path_factory.mktemp("kept")
-
-
 def asked_for(**call: Any) -> ExtensionRequest:
     with recording() as asked:
         cpp_extension.load_inline("kernels", **call)
@@ -70,6 +64,7 @@ def test_an_extension_gives_what_torch_gives(
     assert bool(said["totals"]) == bool(wrapper.cuda)
 
 
+@pytest.mark.thorough
 def test_the_header_can_be_compiled_before_anything_needs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare_header(tmp_path)
     (home,) = tmp_path.glob("header-*")
