@@ -13,7 +13,7 @@ from dataclasses import replace
 from kernel_lsp.compiler.assumed import NO_TIME, Assumed
 from kernel_lsp.compiler.binary import Build
 from kernel_lsp.compiler.cuda_classes import Class, find_classes
-from kernel_lsp.compiler.cuda_trials import Choice, Trials, Way, names_in
+from kernel_lsp.compiler.cuda_trials import Choice, TemplateTrials, Way, names_in
 from kernel_lsp.compiler.cuda_types import ATTEMPTS, instance_of, overload_of
 from kernel_lsp.compiler.merging import launches_of
 from kernel_lsp.compiler.plan import LaunchTrace
@@ -57,7 +57,7 @@ def build_unlaunched(
     for at in (at for at in open_ones if alike[kernels[at].name] > 1):
         told = [replace(way, names=tuple(overload_of(kernels[at], name) for name in way.names)) for way in ways[at]]
         ways[at] = list(dict.fromkeys(told))
-    trials = Trials(source, kernels, ways, compile_names)
+    trials = TemplateTrials(source, kernels, ways, compile_names)
     deadline = time.perf_counter() + _SECONDS
     build = trials.together(deadline)
     if build.binary is None and names_in(trials.chosen):

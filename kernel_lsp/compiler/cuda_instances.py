@@ -21,7 +21,7 @@ _INSTANCE = re.compile(rb"\btemplate\s+(?!<)[^;{}<]*\b__global__\b[^;{}<]*?(\w+)
 def with_few_instances(source: SourceFile) -> tuple[SourceFile, tuple[Diagnostic, ...]]:
     """Return a file with only the first instances of each kernel that it asks for, and a note that says so.
 
-    The file itself is returned where there are no more than `MOST`. What is left out is blanked: nothing moves.
+    The file itself is returned where there are no more than `MOST`. The others are blanked, so that nothing moves.
     """
     data = source.text.encode()
     read = outline(data)

@@ -42,7 +42,7 @@ def names_in(chosen: Mapping[int, Choice]) -> tuple[str, ...]:
     return tuple(name for way, _ in chosen.values() if way is not None for name in way.names)
 
 
-class Trials:
+class TemplateTrials:
     """The templates of a file, by their numbers among its kernels, with the ways that are left to each.
 
     Args:
