@@ -28,11 +28,6 @@ _LONGEST = (
 )
 """Files and folders whose tests take longest, which begin first, so that no process is left with one at the end."""
 _SAMPLED = {
-    "unit/capture/test_capture_of_a_program.py": 2,
-    "unit/check/test_check_of_a_file.py": 2,
-    "unit/check/test_check_of_a_program.py": 3,
-    "unit/cli/test_command_line.py": 2,
-    "unit/cli/test_facts_command.py": 2,
     "unit/cli/test_lowering_a_module.py": 3,
     "unit/compiler/test_assumed_types.py": 3,
     "unit/compiler/test_build_cuda.py": 2,
@@ -63,7 +58,6 @@ _SAMPLED = {
     "unit/judge/test_statistics_arithmetic.py": 4,
     "unit/judge/test_statistics_regimes.py": 3,
     "unit/judge/test_statistics_simulation.py": 8,
-    "unit/mutation_testing/test_strength_of_workloads.py": 3,
     "unit/refine/test_rewrite_atomics.py": 4,
     "unit/refine/test_rewrite_block_rows.py": 6,
     "unit/refine/test_rewrite_cache_row.py": 3,
