@@ -98,8 +98,22 @@ def sliced_headers(headers: Sequence[UserHeader], slice_device: Callable[[str], 
 
 
 def by_name(headers: Sequence[UserHeader]) -> tuple[UserHeader, ...]:
-    """Return `headers`; none if two share a name, which only the file system can tell apart."""
-    return tuple(headers) if len({header.name for header in headers}) == len(headers) else ()
+    """Return `headers` for a compiler that knows them by their names alone.
+
+    There are none if a name stands for two files, which only the file system can tell apart. A file that is included by
+    several names has its text under the first, for `#pragma once` to see.
+    """
+    if len({header.name for header in headers}) < len(headers):
+        return ()
+    first: dict[Path, str] = {}
+    for header in headers:
+        first.setdefault(header.path, header.name)
+    return tuple(
+        header
+        if header.name == first[header.path]
+        else UserHeader(header.name, header.path, f'#include "{first[header.path]}"\n')
+        for header in headers
+    )
 
 
 def headers_brought(texts: Sequence[str], names: Sequence[str] = (), device: Sequence[str] = ()) -> tuple[str, ...]:

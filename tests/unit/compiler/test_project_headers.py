@@ -193,3 +193,11 @@ def test_a_library_that_is_not_installed_hides_no_error_of_the_device_code(tmp_p
     build = build_cuda(_file(tmp_path / "k.cu", text), "sm_90")
     assert build.binary is None
     assert [said.line for said in build.diagnostics if said.severity is Severity.ERROR] == [3, 1]
+
+
+def test_a_header_that_is_included_by_two_names_is_read_once(tmp_path: Path) -> None:
+    _file(tmp_path / "lib/base.cuh", "#pragma once\n__device__ int one() { return 1; }\n")
+    _file(tmp_path / "lib/more.cuh", '#pragma once\n#include "base.cuh"\n')
+    text = '#include "lib/base.cuh"\n#include "lib/more.cuh"\n__global__ void k(int* x) { x[0] = one(); }\n'
+    build = build_cuda(_file(tmp_path / "k.cu", text), "sm_90")
+    assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
