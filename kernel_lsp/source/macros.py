@@ -15,6 +15,7 @@ _COMMENT = re.compile(rb"//(?:\\\r?\n|[^\n])*|/\*.*?\*/", re.DOTALL)
 _PIECE = re.compile(rb'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|[A-Za-z_]\w*', re.DOTALL)
 _BRACKET = re.compile(rb'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|[(){}\[\],]', re.DOTALL)
 _PARAMETER = re.compile(rb'"(?:\\.|[^"\\])*"|(?P<quote>(?<!#)#\s*)?(?P<name>[A-Za-z_]\w*)', re.DOTALL)
+_DEVICE = re.compile(rb"\b__(?:constant|device|global|shared)__\b")
 _DEEPEST = 16
 
 
@@ -28,7 +29,11 @@ class Macro:
 
 
 def find_macros(data: bytes, directives: Iterable[Span]) -> dict[bytes, Macro]:
-    """Return the macros that these directives of `data` define, by name; of several definitions the last one counts."""
+    """Return the macros that these directives of `data` define, by name.
+
+    Of several definitions, as in branches of an `#if` for other compilers, the last one for device code counts, else
+    the last one.
+    """
     found: dict[bytes, Macro] = {}
     for span in directives:
         match = _DEFINE.match(data, span.start, span.end)
@@ -39,7 +44,9 @@ def find_macros(data: bytes, directives: Iterable[Span]) -> dict[bytes, Macro]:
             names = (p.strip() for p in _SPLICE.sub(b" ", match[2]).split(b","))
             parameters = tuple(b"__VA_ARGS__" if p == b"..." else p for p in names if p)
         body = _COMMENT.sub(b" ", _SPLICE.sub(b"\n", match[3])).strip()
-        found[match[1]] = Macro(match[1], parameters, body)
+        known = found.get(match[1])
+        if known is None or _DEVICE.search(body) or not _DEVICE.search(known.body):
+            found[match[1]] = Macro(match[1], parameters, body)
     return found
 
 

@@ -254,6 +254,8 @@ class _Knife:
         words = set(made.words)
         for name in made.words & self.macros.keys():
             words |= set(_IDENTIFIER.findall(expand(name, self.macros)))
+            # A call that opens a list of values, which another closes, is no macro call by itself.
+            words |= set(_IDENTIFIER.findall(self.macros[name].body)) & _DEVICE_WORDS
         return words
 
     def mentions(self, code: bytes) -> set[bytes]:

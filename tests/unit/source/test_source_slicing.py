@@ -207,3 +207,12 @@ def test_a_byte_order_mark_is_blanked() -> None:
 def test_what_looks_like_a_comment_in_a_string_is_code() -> None:
     text = '__global__ void k() { printf("// %d /* */", 1); } // said\n'
     assert same_code(text) == text.partition(" // said")[0]
+
+
+def test_a_macro_with_a_definition_for_device_code_makes_device_code() -> None:
+    text = (
+        "#if defined(__CUDACC__)\n#define TABLE(name) static const __device__ int name[2] = {\n"
+        "#else\n#define TABLE(name) static const int name[2] = {\n#endif\n#define END() };\n"
+        "TABLE(powers)\n  1, 2,\nEND()\n"
+    )
+    assert slice_device(text) == text
