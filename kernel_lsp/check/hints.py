@@ -4,15 +4,16 @@ A hint names the line, the cause in figures and the usual cure. The rules' pages
 that a good kernel gets no hint.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 
+from kernel_lsp.check.counts import counts_by_line
 from kernel_lsp.check.places import base_name, kernel_place, line_place
 from kernel_lsp.compiler.binary import Diagnostic
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.compiler.occupancy import Lever, Limiter
-from kernel_lsp.judge.emulation import EmulatedRun, LineCounters
+from kernel_lsp.judge.emulation import EmulatedRun
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.rules import performance
 from kernel_lsp.rules.rule import Rule
@@ -36,7 +37,8 @@ _WARP = 32
 _EXCESS = 8.0
 _EXCESS_LEAST = 4096  # bytes; below this whole sectors alone make a multiple
 
-_COUNTS = tuple(each.name for each in fields(LineCounters) if each.name not in ("kernel", "path", "line"))
+_Line = Counter[str]
+"""Sums over all runs at one line, by the names of `LineCounters`."""
 
 
 def resource_hints(
@@ -100,26 +102,14 @@ def _of_resources(kernel: KernelResources) -> Iterator[tuple[float, Rule, str]]:
         return
 
 
-@dataclass(slots=True)
-class _Line:
-    """Sums over all runs at one line, by the names of `LineCounters`."""
-
-    counts: dict[str, int]
-
-    def __getitem__(self, name: str) -> int:
-        return self.counts[name]
-
-
 def _by_kernel(path: Path, runs: Sequence[EmulatedRun]) -> dict[str, dict[int, _Line]]:
+    """Return the counts of a file's own lines, by kernel and number."""
     own = path.resolve()
     found: dict[str, dict[int, _Line]] = {}
-    for counters in (counters for run in runs for counters in run.counters):
-        if not counters.line or Path(counters.path).resolve() != own:
-            continue
-        lines = found.setdefault(base_name(counters.kernel), {})
-        line = lines.setdefault(counters.line, _Line(dict.fromkeys(_COUNTS, 0)))
-        for name in _COUNTS:
-            line.counts[name] += getattr(counters, name)
+    for kernel, lines in counts_by_line(runs).items():
+        for (at, number), counts in lines.items():
+            if number and Path(at).resolve() == own:
+                found.setdefault(kernel, {}).setdefault(number, Counter()).update(counts)
     return found
 
 

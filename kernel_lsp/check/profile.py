@@ -5,16 +5,14 @@ time: a line with many instructions may hide behind another that waits for memor
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from kernel_lsp.check.counts import counts_by_line
 from kernel_lsp.check.places import base_name
 from kernel_lsp.check.record import FileReport
-from kernel_lsp.judge.emulation import EmulatedRun, LineCounters
-
-_PLACE = ("kernel", "path", "line")
-_COUNTS = tuple(each.name for each in fields(LineCounters) if each.name not in _PLACE)
+from kernel_lsp.judge.emulation import EmulatedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +85,13 @@ def _problem(report: FileReport) -> str:
     return "none of its kernels was run on the emulator; `kernel-lsp check` says why"
 
 
-def _kernels(path: Path, text: str, runs: Iterable[EmulatedRun]) -> Iterator[KernelProfile]:
+def _kernels(path: Path, text: str, runs: Sequence[EmulatedRun]) -> Iterator[KernelProfile]:
     launches, blocks = Counter[str](), Counter[str]()
-    lines: dict[str, dict[tuple[str, int], Counter[str]]] = {}
-    for run in runs:
-        for total in run.totals:
-            launches[base_name(total.kernel)] += total.launches
-            blocks[base_name(total.kernel)] += total.blocks
-        for counted in run.counters:
-            at = lines.setdefault(base_name(counted.kernel), {}).setdefault((counted.path, counted.line), Counter())
-            at.update({name: getattr(counted, name) for name in _COUNTS})
+    for total in (total for run in runs for total in run.totals):
+        launches[base_name(total.kernel)] += total.launches
+        blocks[base_name(total.kernel)] += total.blocks
     own, texts = path.resolve(), text.splitlines()
-    for kernel, counted in sorted(lines.items()):
+    for kernel, counted in sorted(counts_by_line(runs).items()):
         instructions = sum(counts["instructions"] for counts in counted.values()) or 1
         sectors = sum(map(_sectors, counted.values())) or 1
         profiles: list[LineProfile] = []
