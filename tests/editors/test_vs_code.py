@@ -4,6 +4,7 @@
 """
 
 import fcntl
+import filecmp
 import json
 import os
 import re
@@ -94,7 +95,8 @@ def test_pictures_of_the_marketplace_page_are_those_of_the_tests():
     readme = (EXTENSION / "README.md").read_text()
     assert [picture.name for picture in pictures] == sorted(re.findall(r"\(media/pictures/(.+?\.png)\)", readme))
     for picture in pictures:
-        assert picture.read_bytes() == (SCREENSHOTS / picture.name).read_bytes(), "copy it from the screenshots"
+        same = filecmp.cmp(picture, SCREENSHOTS / picture.name, shallow=False)
+        assert same, f"{picture.name}: copy it from the screenshots"
 
 
 def test_the_problem_matcher_reads_what_a_check_prints(tmp_path):
