@@ -12,24 +12,24 @@ class KernelLspError(Exception):
         message: what was wrong, one sentence.
         path: the file it concerns, if any.
         line: 1-based line in `path`, if known.
-        cure: what to do about it, one sentence.
+        fix: what to do about it, one sentence.
     """
 
     message: str
     path: Path | None = None
     line: int | None = None
-    cure: str | None = None
+    fix: str | None = None
 
     def __str__(self) -> str:
-        """Return `FILE:LINE: message. Cure.`, without the unknown parts."""
+        """Return `FILE:LINE: message. Fix.`, without the unknown parts."""
         where = "" if self.path is None else f"{self.path}:{self.line}: " if self.line else f"{self.path}: "
         return f"{where}{self.said}"
 
     @property
     def said(self) -> str:
-        """Return the message and the cure, as sentences on one line."""
+        """Return the message and the fix, as sentences on one line."""
         end = "" if self.message.endswith((".", "?", "!")) else "."
-        return f"{self.message}{end} {self.cure}" if self.cure else self.message
+        return f"{self.message}{end} {self.fix}" if self.fix else self.message
 
 
 class ConfigurationError(KernelLspError):

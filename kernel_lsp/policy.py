@@ -474,7 +474,7 @@ MOST_DISK_BYTES: Final = 8 << 30
 MOST_LOG_BYTES: Final = 64 << 20
 """Log of one worker, which then starts anew. Chosen."""
 PLENTY_MEMORY_BYTES: Final = 32 << 30
-"""Memory of a GPU from which on more spare workers are kept ready. Chosen: each takes about a GiB, and six of them
+"""Memory of a GPU from which on more warm workers are kept ready. Chosen: each takes about a GiB, and six of them
 leave four fifths of it free."""
 WATCH_SECONDS: Final = 0.25
 """Time between two looks at the sessions of workers. Chosen."""

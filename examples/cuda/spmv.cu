@@ -2,7 +2,7 @@
 //
 // What limits it: memory, but not its bandwidth alone. Neighbouring threads walk rows that lie apart, so that a warp's
 // loads of values and indices are not coalesced; a warp takes as long as its longest row; and x is gathered. A warp for
-// each row, or work that is cut into pieces of one length, mends the first two. The compulsory traffic is 12 bytes for
+// each row, or work that is cut into pieces of one length, fixes the first two. The compulsory traffic is 12 bytes for
 // each nonzero element.
 
 extern "C" __global__ void spmv(const int* __restrict__ row_starts, const int* __restrict__ columns,

@@ -9,7 +9,7 @@ export type Command =
   | "compare"
   | "baseline"
   | "rewrite"
-  | "mend"
+  | "fix"
   | "cancel"
   | "ask"
   | "apply"
@@ -21,7 +21,7 @@ export type Command =
   | "trust"
   | "untrust";
 
-export type Work = "refine" | "lower" | "check" | "compare" | "baseline" | "rewrite" | "mend";
+export type Work = "refine" | "lower" | "check" | "compare" | "baseline" | "rewrite" | "fix";
 
 /** By their methods, after `kernelLsp/`. */
 export interface Requests {

@@ -228,8 +228,8 @@ class Ledger:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            cure = "Name another file with --ledger."
-            raise ConfigurationError(f"The ledger cannot be written: {error.strerror}.", self.path, cure=cure) from None
+            fix = "Name another file with --ledger."
+            raise ConfigurationError(f"The ledger cannot be written: {error.strerror}.", self.path, fix=fix) from None
 
     def _read(self, kind: type[_Line]) -> dict[str, _Line]:
         try:

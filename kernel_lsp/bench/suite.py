@@ -67,11 +67,11 @@ def parse_numbers(text: str) -> frozenset[int]:
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not first <= last < first + _MOST:
             raise ConfigurationError(
-                f"`{part}` names no problems.", cure="Numbers and ranges are separated by commas: 1,19,30-40."
+                f"`{part}` names no problems.", fix="Numbers and ranges are separated by commas: 1,19,30-40."
             )
         found |= set(range(first, last + 1))
     if not found:
-        raise ConfigurationError("No problem is named.", cure="Name some, such as 1,19,30-40, or leave it out for all.")
+        raise ConfigurationError("No problem is named.", fix="Name some, such as 1,19,30-40, or leave it out for all.")
     return frozenset(found)
 
 
@@ -90,8 +90,8 @@ def find_problems(
     """
     folder = next((at for at in (root / "KernelBench", root) if any(at.glob("level[0-9]*/"))), None)
     if folder is None:
-        cure = "Name the folder of KernelBench's repository: it holds KernelBench/level1, level2 and so on."
-        raise ConfigurationError("KernelBench's problems are not in this folder.", root, cure=cure)
+        fix = "Name the folder of KernelBench's repository: it holds KernelBench/level1, level2 and so on."
+        raise ConfigurationError("KernelBench's problems are not in this folder.", root, fix=fix)
     found = [
         ProblemFile(int(at[1]), int(named[1]), path)
         for path in folder.glob("level*/*.py")
@@ -99,7 +99,7 @@ def find_problems(
     ]
     chosen = [p for p in found if level in (None, p.level) and (numbers is None or p.number in numbers)]
     if not chosen:
-        raise ConfigurationError("There is no such problem.", folder, cure="See --level and --problems.")
+        raise ConfigurationError("There is no such problem.", folder, fix="See --level and --problems.")
     return tuple(sorted(chosen))
 
 
@@ -115,8 +115,8 @@ def find_samples(folder: Path) -> tuple[Sample, ...]:
         if (named := _SAMPLE.fullmatch(path.name))
     ]
     if not found:
-        cure = f"KernelBench names its candidates like {sample_name(1, 19, 0)}."
-        raise ConfigurationError("No candidate lies in this folder.", folder, cure=cure)
+        fix = f"KernelBench names its candidates like {sample_name(1, 19, 0)}."
+        raise ConfigurationError("No candidate lies in this folder.", folder, fix=fix)
     return tuple(sorted(found))
 
 

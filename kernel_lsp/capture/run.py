@@ -85,8 +85,8 @@ def _prepare(folder: Path) -> None:
         if folder.name == "captures" and folder.parent.name == ".kernel-lsp":
             (folder / ".gitignore").write_text(_IGNORE, encoding="utf-8")
     except OSError as error:
-        cure = "Name another folder with -o."
-        raise SourceError(f"captures cannot be written here: {error.strerror}", folder, cure=cure) from None
+        fix = "Name another folder with -o."
+        raise SourceError(f"captures cannot be written here: {error.strerror}", folder, fix=fix) from None
 
 
 def _write(capture: Capture, folder: Path) -> Path:
@@ -123,7 +123,7 @@ def _emulated(own: Mapping[str, str]) -> dict[str, str]:
 def _run(command: Sequence[str], environment: Mapping[str, str], *, aside: bool) -> int:
     program = shutil.which(command[0], path=environment.get("PATH"))
     if program is None:
-        raise SourceError(f"there is no program `{command[0]}`", cure="Write it as in a shell, after `--`.")
+        raise SourceError(f"there is no program `{command[0]}`", fix="Write it as in a shell, after `--`.")
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program: what it did until then counts
     try:
         process = subprocess.Popen(
@@ -134,8 +134,8 @@ def _run(command: Sequence[str], environment: Mapping[str, str], *, aside: bool)
         )
         return process.wait()
     except OSError as error:
-        cure = "Write it as in a shell, after `--`."
-        raise SourceError(f"the program cannot be started: {error.strerror}", Path(program), cure=cure) from None
+        fix = "Write it as in a shell, after `--`."
+        raise SourceError(f"the program cannot be started: {error.strerror}", Path(program), fix=fix) from None
     finally:
         with suppress(ValueError, TypeError):
             signal.signal(signal.SIGINT, before)

@@ -108,18 +108,18 @@ def read_baseline(root: Path) -> Baseline:
         ConfigurationError: it cannot be read, or a newer version wrote it.
     """
     path = root / BASELINE
-    cure = "Restore it from the repository, or delete it and record it anew with `kernel-lsp check --update-baseline`."
+    fix = "Restore it from the repository, or delete it and record it anew with `kernel-lsp check --update-baseline`."
     try:
         baseline = Baseline.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return Baseline()
     except OSError as error:
-        raise ConfigurationError(f"the baseline cannot be read: {error.strerror}", path, cure=cure) from None
+        raise ConfigurationError(f"the baseline cannot be read: {error.strerror}", path, fix=fix) from None
     except ValidationError as error:
         first = error.errors()[0]
-        raise ConfigurationError(f"the baseline cannot be used: {first['msg']}", path, cure=cure) from None
+        raise ConfigurationError(f"the baseline cannot be used: {first['msg']}", path, fix=fix) from None
     if baseline.version > _VERSION:
-        raise ConfigurationError("the baseline was written by a newer version of kernel-lsp", path, cure="Update it.")
+        raise ConfigurationError("the baseline was written by a newer version of kernel-lsp", path, fix="Update it.")
     return baseline
 
 
@@ -172,7 +172,7 @@ def write_baseline(baseline: Baseline, root: Path) -> Path:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
         message = f"the baseline cannot be written: {error.strerror}"
-        raise ConfigurationError(message, path, cure="Check its folder's rights.") from None
+        raise ConfigurationError(message, path, fix="Check its folder's rights.") from None
     return path
 
 

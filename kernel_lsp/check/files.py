@@ -24,8 +24,8 @@ def find_kernel_files(paths: Sequence[Path]) -> tuple[SourceFile, ...]:
     if not files:
         named = ", ".join(str(p) for p in paths)
         elsewhere = [why for path in paths if is_python(path) and (why := kernels_elsewhere(_text_of(path)))]
-        cure = " ".join(elsewhere) or "Name .cu or .cuh files, .py files with Triton or inline CUDA, or their folder."
-        raise SourceError(f"no kernel was found in {named}", cure=cure)
+        fix = " ".join(elsewhere) or "Name .cu or .cuh files, .py files with Triton or inline CUDA, or their folder."
+        raise SourceError(f"no kernel was found in {named}", fix=fix)
     return files
 
 

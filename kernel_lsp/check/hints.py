@@ -1,6 +1,6 @@
 """Performance hints, from compile facts and from the emulator's counters for each line.
 
-A hint names the line, the cause in figures and the usual cure. The rules' pages list the thresholds, which are set so
+A hint names the line, the cause in figures and the usual fix. The rules' pages list the thresholds, which are set so
 that a good kernel gets no hint.
 """
 
@@ -54,8 +54,8 @@ def resource_hints(
     found: list[Diagnostic] = []
     for (_, name), (_, rule, message) in worst.items():
         line, column, end = kernel_place(source, kernels, name)
-        cure = rule.cure_in(language_of(source.path, source.text) or Language.CUDA)
-        found.append(rule.at(str(source.path), line, f"{message}. {cure}", column=column, end=end))
+        fix = rule.fix_in(language_of(source.path, source.text) or Language.CUDA)
+        found.append(rule.at(str(source.path), line, f"{message}. {fix}", column=column, end=end))
     return found
 
 
@@ -71,7 +71,7 @@ def counter_hints(source: SourceFile, runs: Sequence[EmulatedRun]) -> list[Diagn
     for name, lines in _by_kernel(source.path, runs).items():
         for line, rule, message in _of_lines(lines, least.get(name, 0), free=free):
             column, end = line_place(source.text, line)
-            found.append(rule.at(str(source.path), line, f"{message}. {rule.cure}", column=column, end=(line, end)))
+            found.append(rule.at(str(source.path), line, f"{message}. {rule.fix}", column=column, end=(line, end)))
     return list(dict.fromkeys(found))
 
 

@@ -31,13 +31,13 @@ def apply_changes(changes: Sequence[FileChange]) -> None:
             try:
                 staged.append((_stage(target, change.after, cleanup), target))
             except OSError as error:
-                message, cure = f"the file cannot be written: {error.strerror}", "Check its folder's rights."
-                raise SourceError(message, change.path, cure=cure) from None
+                message, fix = f"the file cannot be written: {error.strerror}", "Check its folder's rights."
+                raise SourceError(message, change.path, fix=fix) from None
         for change, (_, target) in zip(changes, staged, strict=True):
             if target.read_bytes() != (change.before or "").encode():
                 message = "the file was changed while it was being refined, so it was left alone"
-                cure = "Refine it again, or take the variant from `kernel-lsp report ID --json`."
-                raise SourceError(message, change.path, cure=cure)
+                fix = "Refine it again, or take the variant from `kernel-lsp report ID --json`."
+                raise SourceError(message, change.path, fix=fix)
         for new, target in staged:
             new.replace(target)
 

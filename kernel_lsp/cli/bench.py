@@ -80,19 +80,19 @@ def kernelbench(
     `refine.untimed`, and finds what is right, never what is faster.
     """
     if (candidates is None) == (propose is None):
-        cure = "Name a folder of candidates with --candidates, or one to write them to with --propose."
-        raise ConfigurationError("Candidates are either there or searched for.", cure=cure)
+        fix = "Name a folder of candidates with --candidates, or one to write them to with --propose."
+        raise ConfigurationError("Candidates are either there or searched for.", fix=fix)
     if propose is None and (write, budget, strategy) != (None, None, None):
-        raise ConfigurationError("--write, --budget and --strategy are for --propose.", cure="Leave them out.")
+        raise ConfigurationError("--write, --budget and --strategy are for --propose.", fix="Leave them out.")
     settings = settings_for(
         root, gpu=gpu, refine__write=write, refine__budget=budget, refine__strategy=strategy, pool__address=pool
     )
     root = root or settings.kernelbench.root
     if root is None:
-        raise ConfigurationError("KernelBench's problems are not known.", cure="Name their folder with --root.")
+        raise ConfigurationError("KernelBench's problems are not known.", fix="Name their folder with --root.")
     if propose and settings.pool.address != "local":
-        cure = "Search with --pool local; what is found can be judged on a pool with --candidates."
-        raise ConfigurationError("A search runs on this machine's GPUs.", cure=cure)
+        fix = "Search with --pool local; what is found can be judged on a pool with --candidates."
+        raise ConfigurationError("A search runs on this machine's GPUs.", fix=fix)
     chosen = find_problems(root, level, parse_numbers(problems) if problems else None)
     book = Ledger(ledger or settings.paths.data / "kernelbench.jsonl")
     samples = find_samples(candidates) if candidates else ()

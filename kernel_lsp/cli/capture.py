@@ -48,10 +48,10 @@ def _act(action: str, paths: list[Path], folder: Path) -> None:
     if action == "list":
         paths = sorted(folder.glob(f"*{SUFFIX}"))
         if not paths:
-            raise SourceError("there are no captures", folder, cure="`kernel-lsp capture -- COMMAND` makes some.")
+            raise SourceError("there are no captures", folder, fix="`kernel-lsp capture -- COMMAND` makes some.")
     elif not paths:
         raise SourceError(
-            f"`capture {action}` needs the file of a capture", cure="`kernel-lsp capture list` names them."
+            f"`capture {action}` needs the file of a capture", fix="`kernel-lsp capture list` names them."
         )
     for path in paths:
         text = read_source(path).text

@@ -67,8 +67,8 @@ def check(
     form = FormatName.JSON if json else form
     if run:
         if workload or no_run or update_baseline or changed or strength:
-            cure = "Leave the others out; a program may be given --strict, --format, --output and --json."
-            raise ConfigurationError("--run takes a program instead of kernel files.", cure=cure)
+            fix = "Leave the others out; a program may be given --strict, --format, --output and --json."
+            raise ConfigurationError("--run takes a program instead of kernel files.", fix=fix)
         _run_program(paths, settings_for(Path.cwd() / "here", check__strict=strict), form, output)
         return
     named = [Path(path) for path in paths]
@@ -129,7 +129,7 @@ def _write(text: str, output: Path | None) -> None:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         message = f"The results cannot be written: {error.strerror}."
-        raise ConfigurationError(message, output, cure="Check the folder.") from None
+        raise ConfigurationError(message, output, fix="Check the folder.") from None
 
 
 async def _check(

@@ -12,7 +12,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def doctor(json: Json = False) -> None:
-    """List driver, GPUs, compilers and tools; what each missing one costs, and the command that cures it."""
+    """List driver, GPUs, compilers and tools; what each missing one costs, and the command that fixes it."""
     items = survey()
     if json:
         typer.echo(records_json(items))

@@ -29,4 +29,4 @@ def draft(
         return
     path = workload_path(file)
     write_new(path, text)
-    err.print(f"Written to {path}. Read it, mend it, then remove its first line.")
+    err.print(f"Written to {path}. Read it, fix it, then remove its first line.")

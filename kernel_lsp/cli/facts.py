@@ -43,15 +43,15 @@ def facts(
 ) -> None:
     """Show what the compiler makes of each kernel that the workload launches. Needs no GPU."""
     if file.is_dir():
-        raise SourceError("This is a folder; facts are shown of one file.", file, cure="Name a kernel file in it.")
+        raise SourceError("This is a folder; facts are shown of one file.", file, fix="Name a kernel file in it.")
     settings = settings_for(file, arch=arch)
     source = find_kernel_files([file])[0]
     with err.status("compiling"):
         found, codes = asyncio.run(_compile(source, settings, workload, sass))
     if not any(one.ok or one.diagnostics or one.assumed for one in found) and is_python(source.path):
         message = "Its CUDA text is computed, so no kernel of it can be read without running the file."
-        cure = "Make the text of plain string constants; `kernel-lsp check` runs the file and takes any."
-        raise SourceError(message, source.path, cure=cure)
+        fix = "Make the text of plain string constants; `kernel-lsp check` runs the file and takes any."
+        raise SourceError(message, source.path, fix=fix)
     if json:
         machine = {"facts": found, "machine_code": [sass_record(code, source.path) for code in codes]}
         typer.echo(records_json(machine if sass else found))

@@ -111,7 +111,7 @@ def collect(
 
     settings = settings_for(paths__data=source)
     if source is not None and not source.is_dir():
-        raise ConfigurationError("There is no such folder", source, cure="Name the folder that `paths.data` was.")
+        raise ConfigurationError("There is no such folder", source, fix="Name the folder that `paths.data` was.")
     with opened_store(settings) as store:
         rules = Rules(keep, best, policy_digest() if this_judge else None)
         found = collected_from(store, folder, rules, settings.learn.held_out)
@@ -161,5 +161,5 @@ app.add_typer(adapters_app, name="adapters")
 def _say_it_is_missing() -> None:
     raise ConfigurationError(
         "Serving models on this machine is a package of its own, kernel-model-server, which is not installed.",
-        cure="In a clone of Kernel LSP: `pip install -e 'server[vllm]'`. For one elsewhere, set `model.endpoint`.",
+        fix="In a clone of Kernel LSP: `pip install -e 'server[vllm]'`. For one elsewhere, set `model.endpoint`.",
     )

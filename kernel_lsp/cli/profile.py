@@ -30,7 +30,7 @@ def profile(
 ) -> None:
     """Show what each line of a file's kernels executes and moves, counted by the emulator on its small cases."""
     if file.is_dir():
-        raise SourceError("This is a folder; one file is profiled.", file, cure="Name a kernel file in it.")
+        raise SourceError("This is a folder; one file is profiled.", file, fix="Name a kernel file in it.")
     settings = settings_for(file)
     source = find_kernel_files([file])[0]
     with opened_store(settings) as store, err.status(f"running {file} on the emulator"):

@@ -73,8 +73,8 @@ def refine(
         _take_turn(turn_batch, targets or [], settings_for(gpu=gpu, refine__write=write))
         return
     if targets is None or len(targets) != 1:
-        cure = "Name one file; or give a folder with --turn-batch to refine many kernels a turn at a time."
-        raise ConfigurationError(f"`refine` works on one kernel file, and {len(targets or [])} are named.", cure=cure)
+        fix = "Name one file; or give a folder with --turn-batch to refine many kernels a turn at a time."
+        raise ConfigurationError(f"`refine` works on one kernel file, and {len(targets or [])} are named.", fix=fix)
     file, _, kernel = targets[0].partition("::")
     settings = settings_for(Path(file), gpu=gpu, refine__budget=budget, refine__strategy=strategy, refine__write=write)
     aim = make_target(
@@ -88,8 +88,8 @@ def refine(
         if apply and settings.refine.write:
             require_room(new_path(aim.source.path, LANGUAGES[settings.refine.write]))
     elif write is not None:
-        cure = "Leave out --write: they are refined in the language that they are written in."
-        raise ConfigurationError(f"--write {write} is for a plain PyTorch module; this file has kernels.", cure=cure)
+        fix = "Leave out --write: they are refined in the language that they are written in."
+        raise ConfigurationError(f"--write {write} is for a plain PyTorch module; this file has kernels.", fix=fix)
     with opened_store(settings) as store:
         try:
             found = asyncio.run(_refine(aim, settings, store))

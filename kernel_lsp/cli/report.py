@@ -81,7 +81,7 @@ def _write_text(path: Path, text: str, what: str, option: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         message = f"The {what} cannot be written: {error.strerror}."
-        raise ConfigurationError(message, path, cure=f"Name another file with {option}.") from None
+        raise ConfigurationError(message, path, fix=f"Name another file with {option}.") from None
     typer.echo(path)
 
 

@@ -48,7 +48,7 @@ def listing(cubin: bytes, cache: FileCache | None = None, *, by_triton: bool = F
                 return printed
     raise CannotJudgeError(
         f"the machine code cannot be shown: nvdisasm: {said}",
-        cure="Install it with: pip install nvidia-cuda-nvdisasm.",
+        fix="Install it with: pip install nvidia-cuda-nvdisasm.",
     )
 
 

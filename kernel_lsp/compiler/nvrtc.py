@@ -43,7 +43,7 @@ def nvrtc_version() -> str:
         why = str(error).partition("\n")[0]
         raise RunnerError(
             f"CUDA's compiler library, NVRTC, cannot be loaded: {why}",
-            cure="Install it again: `pip install --force-reinstall nvidia-cuda-nvrtc`.",
+            fix="Install it again: `pip install --force-reinstall nvidia-cuda-nvrtc`.",
         ) from error
     return f"{major}.{minor}"
 

@@ -67,7 +67,7 @@ def plan_cuda(
         raise WorkloadError(
             "the workload has no `launch`, and kernels of a .cu file cannot be called without one",
             workload.path,
-            cure="Define `launch(module, ...)`: allocate the output and call `module.kernel[grid, block](...)`.",
+            fix="Define `launch(module, ...)`: allocate the output and call `module.kernel[grid, block](...)`.",
         )
     known = {short for name in kernels for short in (name, name.rpartition("::")[2])}
     plans: list[LaunchTrace] = []
@@ -90,8 +90,8 @@ def plan_cuda(
                 raise
             plans.append(LaunchTrace(number, tuple(module.launches)))
     if not any(plan.launches for plan in plans):
-        cure = call_the_module("module") if ignores_its_module(launch) else None
-        raise WorkloadError("`launch` launches no kernel", file_of(launch, workload.path), line_of(launch), cure)
+        fix = call_the_module("module") if ignores_its_module(launch) else None
+        raise WorkloadError("`launch` launches no kernel", file_of(launch, workload.path), line_of(launch), fix)
     return CudaPlan(tuple(plans))
 
 
@@ -131,7 +131,7 @@ class _RecordingKernel:
         if not self.is_kernel:
             has = ", ".join(f"`{name}`" for name in sorted(self.known)) or "none"
             raise WorkloadError(
-                f"`launch` asks for a kernel `{self.name}` that the file does not have (it has {has})", cure=_OWN_LAUNCH
+                f"`launch` asks for a kernel `{self.name}` that the file does not have (it has {has})", fix=_OWN_LAUNCH
             )
         if not isinstance(shape, tuple) or len(shape) not in (2, 3):
             raise WorkloadError(f"launch `{self.name}` as `module.{self.name}[grid, block](...)`")

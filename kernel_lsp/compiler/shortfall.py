@@ -39,12 +39,12 @@ def shortfall(error: BaseException) -> CannotJudgeError | None:
     if place is None:
         return None
     if place.startswith(_EMULATOR):
-        return CannotJudgeError(f"the emulator itself failed ({words})", cure="Run it on a GPU.")
+        return CannotJudgeError(f"the emulator itself failed ({words})", fix="Run it on a GPU.")
     return _needs_gpu(f"a function of {Path(place).stem} in torch ({words})")
 
 
 def _needs_gpu(what: str) -> CannotJudgeError:
-    return CannotJudgeError(f"{what} is not emulated", cure="Run it on a GPU.")
+    return CannotJudgeError(f"{what} is not emulated", fix="Run it on a GPU.")
 
 
 def _place(error: BaseException) -> str | None:

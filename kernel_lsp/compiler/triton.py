@@ -325,7 +325,7 @@ def diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:
         return at(here[-1] if here else 1, said.splitlines()[0] if compilation else said)
     if here and error.path != source.path:
         return at(here[-1], "".join(traceback.format_exception_only(cause)).strip() if cause else error.message)
-    advice = f". {error.cure}" if error.cure else ""
+    advice = f". {error.fix}" if error.fix else ""
     return at(error.line or 1, f"{error.message.rstrip('.')}{advice}") if error.path == source.path else None
 
 

@@ -141,10 +141,10 @@ def _checked(key: str, value: object, layer: _Layer) -> object:
     if option is None:
         near = difflib.get_close_matches(key, known, 1, 0.5)
         section = key in {name.rpartition(".")[0] for name in options()}
-        cure = f"Did you mean `{near[0]}`?" if near else f"The settings are: {', '.join(known)}."
+        fix = f"Did you mean `{near[0]}`?" if near else f"The settings are: {', '.join(known)}."
         if section:
-            cure = f"It is a table; write for instance `{next(n for n in known if n.startswith(key + '.'))} = ...`."
-        raise _problem(f"`{key}` is not a setting.", key, layer, cure)
+            fix = f"It is a table; write for instance `{next(n for n in known if n.startswith(key + '.'))} = ...`."
+        raise _problem(f"`{key}` is not a setting.", key, layer, fix)
     try:
         return option.validate(value, layer.path.parent if layer.path else Path.cwd())
     except ValidationError as error:
@@ -155,9 +155,9 @@ def _checked(key: str, value: object, layer: _Layer) -> object:
         raise _problem(message, key, layer, f"It is: {option.field.description}") from None
 
 
-def _problem(message: str, key: str, layer: _Layer, cure: str) -> ConfigurationError:
+def _problem(message: str, key: str, layer: _Layer, fix: str) -> ConfigurationError:
     line = _line_of(f"{layer.table}.{key}".strip("."), layer.text)
-    return ConfigurationError(message, path=layer.path, line=line, cure=cure)
+    return ConfigurationError(message, path=layer.path, line=line, fix=fix)
 
 
 def _read_toml(path: Path, problems: list[ConfigurationError]) -> tuple[str, dict[str, object]]:
@@ -168,8 +168,8 @@ def _read_toml(path: Path, problems: list[ConfigurationError]) -> tuple[str, dic
         problems.append(ConfigurationError(f"The file cannot be read: {error}.", path))
     except tomllib.TOMLDecodeError as error:
         at = re.search(r"line (\d+)", str(error))
-        cure = "Mend the file; its settings are left out until then."
-        problems.append(ConfigurationError(f"This is not TOML: {error}.", path, int(at[1]) if at else None, cure))
+        fix = "Fix the file; its settings are left out until then."
+        problems.append(ConfigurationError(f"This is not TOML: {error}.", path, int(at[1]) if at else None, fix))
     return "", {}
 
 

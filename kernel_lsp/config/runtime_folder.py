@@ -29,9 +29,9 @@ def private_folder(name: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = folder.stat()
     except OSError as error:
-        cure = "Set XDG_RUNTIME_DIR to a folder of yours."
-        raise ConfigurationError(f"Nothing that runs can be kept here: {error.strerror}.", folder, cure=cure) from error
+        fix = "Set XDG_RUNTIME_DIR to a folder of yours."
+        raise ConfigurationError(f"Nothing that runs can be kept here: {error.strerror}.", folder, fix=fix) from error
     if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        cure = "Set XDG_RUNTIME_DIR to a folder of yours, with mode 0700."
-        raise ConfigurationError("Others may look into this folder.", folder, cure=cure)
+        fix = "Set XDG_RUNTIME_DIR to a folder of yours, with mode 0700."
+        raise ConfigurationError("Others may look into this folder.", folder, fix=fix)
     return folder

@@ -28,8 +28,8 @@ def choose_gpu(wanted: str | None) -> Gpu | None:
     found = [*by_index, *by_uuid, *whole, *by_name]
     if not found:
         listed = "; ".join(f"{gpu.index}: {gpu.name}, {gpu.uuid}" for gpu in gpus)
-        cure = f"There are: {listed}." if gpus else "There is none that this process may use; leave the setting out."
-        raise ConfigurationError(f"`gpu = {wanted}` names no GPU of this machine.", cure=cure)
+        fix = f"There are: {listed}." if gpus else "There is none that this process may use; leave the setting out."
+        raise ConfigurationError(f"`gpu = {wanted}` names no GPU of this machine.", fix=fix)
     return found[0]
 
 
@@ -42,7 +42,7 @@ def choose_gpus(wanted: str | None, count: int | None) -> tuple[Gpu, ...]:
     """
     first, found = choose_gpu(wanted), find_gpus()
     if count is not None and count > len(found):
-        raise CannotJudgeError(f"{count} GPUs are asked for, and this machine shows {len(found)}.", cure="See --gpus.")
+        raise CannotJudgeError(f"{count} GPUs are asked for, and this machine shows {len(found)}.", fix="See --gpus.")
     return tuple(sorted(found, key=lambda gpu: gpu != first))[: count or 1]
 
 

@@ -26,8 +26,8 @@ async def gpu_lock(uuid: str, folder: Path) -> AsyncGenerator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / f"{uuid}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        cure = "Make room there, or set XDG_RUNTIME_DIR to another folder of yours."
-        raise CannotJudgeError(f"The GPU cannot be locked: {error.strerror}.", folder, cure=cure) from error
+        fix = "Make room there, or set XDG_RUNTIME_DIR to another folder of yours."
+        raise CannotJudgeError(f"The GPU cannot be locked: {error.strerror}.", folder, fix=fix) from error
     try:
         while True:
             try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """The place of a tensor in a slab: `offset` of its first element and `span` in bytes, strides in elements."""
+    """The place of a tensor in a buffer: `offset` of its first element and `span` in bytes, strides in elements."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -31,8 +31,8 @@ alone in a tuple, and any other constant as it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class SlabHandle:
-    """The address of a slab of `nbytes` for another process: CUDA's handle `ipc`, or an open `file` without a GPU."""
+class BufferHandle:
+    """The address of a buffer of `nbytes` for another process: CUDA's handle `ipc`, or an open `file` without a GPU."""
 
     nbytes: int
     ipc: bytes = b""

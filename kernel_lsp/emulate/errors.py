@@ -5,7 +5,7 @@ from pathlib import Path
 from kernel_lsp.emulate.program import Location, PtxInstruction
 from kernel_lsp.errors import CannotJudgeError, KernelLspError
 
-_CURE = "Run it on a GPU."
+_FIX = "Run it on a GPU."
 
 
 class NeedsGpu(CannotJudgeError):  # noqa: N818  (a verdict rather than a mistake)
@@ -17,14 +17,14 @@ class NeedsGpu(CannotJudgeError):  # noqa: N818  (a verdict rather than a mistak
 
     def __init__(self, instruction: str, line: int | None = None, path: Path | None = None) -> None:
         self.instruction = instruction
-        super().__init__(f"{instruction} is not emulated.", path, line, _CURE)
+        super().__init__(f"{instruction} is not emulated.", path, line, _FIX)
 
 
 class EmulatorFault(CannotJudgeError):  # noqa: N818  (a verdict rather than a mistake)
     """The emulator cannot read or execute code that a GPU may well be able to run: no statement about the kernel."""
 
     def __init__(self, message: str, line: int | None = None, path: Path | None = None) -> None:
-        super().__init__(message, path, line, _CURE)
+        super().__init__(message, path, line, _FIX)
 
 
 class Unfinished(Exception):  # noqa: N818  (neither a mistake nor a failure)

@@ -28,7 +28,7 @@ from kernel_lsp.model.gate import Quieted
 from kernel_lsp.runner.messages.subject_answers import Recorded
 from kernel_lsp.runner.spans import SpanLog
 from kernel_lsp.source.candidate import Candidate
-from kernel_lsp.source.screening import Note
+from kernel_lsp.source.static_check import Note
 
 
 @dataclass

@@ -21,9 +21,9 @@ from kernel_lsp.judge.errors import UnjudgedError, named_as_given, reason_of
 from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.measure.cost import LaunchTime
 from kernel_lsp.judge.measure.roofline import Bandwidth
-from kernel_lsp.judge.spares import Spares
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import Target
+from kernel_lsp.judge.warm_workers import WarmWorkers
 from kernel_lsp.runner import messages
 from kernel_lsp.runner.messages import Answer, Request
 from kernel_lsp.runner.messages.oracle import (
@@ -87,7 +87,7 @@ class Harness:
         self.launch_time = LaunchTime(settings.judge.slow_budget_s)
         self._oracle: Worker | None = None
         self._probes: Binary | None = None
-        self._spares = Spares(self._start_subject)
+        self._warm_workers = WarmWorkers(self._start_subject)
         self._subjects: dict[str, Worker] = {}
         self.numbers = itertools.count(1)
 
@@ -150,7 +150,7 @@ class Harness:
 
     async def close(self) -> None:
         """End every worker of this harness."""
-        await self._spares.close()
+        await self._warm_workers.close()
         for worker in (*self._subjects.values(), *([self._oracle] if self._oracle else [])):
             worker.kill()
 
@@ -189,7 +189,7 @@ class Harness:
             WorkerDied, WorkerTimedOut: its process did not survive that.
             WorkloadError: its `launch` does not fit.
         """
-        worker = await self._spares.take()
+        worker = await self._warm_workers.take()
         subject = Subject(f"{next(self.numbers)}", candidate, built, worker, launch_time=self.launch_time)
         self._subjects[subject.name] = worker
         try:
@@ -207,9 +207,9 @@ class Harness:
         binary, extensions = built.build.binary, built.extensions
         if self.gpu is None and any(extension.extension for extension in extensions):
             why = f"its host code is built whole, and runs on a GPU only ({extensions[0].host.reason})"
-            raise CannotJudgeError(why, candidate.kernel.path, cure="Launch its kernels from `launch`.")
+            raise CannotJudgeError(why, candidate.kernel.path, fix="Launch its kernels from `launch`.")
         if self.gpu is None and (why := compiler_part(candidate.language).gpu_only):
-            raise CannotJudgeError(why, candidate.kernel.path, cure="`kernel-lsp facts` compiles it without one.")
+            raise CannotJudgeError(why, candidate.kernel.path, fix="`kernel-lsp facts` compiles it without one.")
         cuda = bare and not extensions
         kernels = find_kernels(candidate.kernel.text, candidate.kernel.path) if cuda else ()
         if compiler_part(candidate.language).compiles_at_launch:  # what it compiles besides must reach no other version
@@ -251,28 +251,28 @@ class Harness:
                 return built
         return await self.builders.build(self.target.workload, candidate, own)
 
-    async def bind(self, subject: Subject, slabs: tuple[str, ...], draw: Draw) -> None:
-        """Allocate memory for the inputs of a draw in a version's process, once for each set of slabs."""
-        if subject.bound.get(slabs[0]) == slabs:
+    async def bind(self, subject: Subject, buffers: tuple[str, ...], draw: Draw) -> None:
+        """Allocate memory for the inputs of a draw in a version's process, once for each set of buffers."""
+        if subject.bound.get(buffers[0]) == buffers:
             return
         nbytes = -(-draw.nbytes // _SLAB_ALIGNMENT) * _SLAB_ALIGNMENT
         request = Bind(
-            slabs=slabs, arguments=draw.arguments, nbytes=nbytes, names=self.workload.arguments, case=draw.case
+            buffers=buffers, arguments=draw.arguments, nbytes=nbytes, names=self.workload.arguments, case=draw.case
         )
         handle = await subject.ask(request)
-        await self.oracle(Attach(subject=subject.name, slabs=slabs, nbytes=nbytes, handle=handle))
-        subject.bound[slabs[0]] = slabs
-        subject.forget_recordings(slabs[0])
+        await self.oracle(Attach(subject=subject.name, buffers=buffers, nbytes=nbytes, handle=handle))
+        subject.bound[buffers[0]] = buffers
+        subject.forget_recordings(buffers[0])
         if self.large:
             await subject.ask(Retire())
 
     async def fill(self, subject: Subject, draw: Draw) -> None:
-        """Write inputs into a version's memory, in the slab for single launches."""
-        if draw.slab not in subject.bound and self.large:
+        """Write inputs into a version's memory, in the buffer for single launches."""
+        if draw.buffer not in subject.bound and self.large:
             for other in subject.bound.keys() - subject.recorded.keys():
                 await self.unbind(subject, other)
-        await self.bind(subject, (draw.slab,), draw)
-        await self.oracle(Fill(subject=subject.name, slabs=(draw.slab,), key=draw.key))
+        await self.bind(subject, (draw.buffer,), draw)
+        await self.oracle(Fill(subject=subject.name, buffers=(draw.buffer,), key=draw.key))
 
     async def compare(
         self,
@@ -280,18 +280,18 @@ class Harness:
         draw: Draw,
         published: PublishedOutputs,
         *,
-        slab: str = "",
+        buffer: str = "",
         baseline: bool = False,
         untouched: bool = True,
     ) -> Compared:
-        """Return the oracle's comparison of published outputs; the inputs lie in `slab`, or in the draw's own slab."""
+        """Return the oracle's comparison of published outputs; inputs lie in `buffer`, or the draw's own one."""
         if published.outbox is not None:
             outbox = published.outbox
-            await self.oracle(Attach(subject=subject.name, slabs=("out",), nbytes=outbox.nbytes, handle=outbox))
+            await self.oracle(Attach(subject=subject.name, buffers=("out",), nbytes=outbox.nbytes, handle=outbox))
         return await self.oracle(
             Compare(
                 subject=subject.name,
-                slab=slab or draw.slab,
+                buffer=buffer or draw.buffer,
                 key=draw.key,
                 outputs=published.outputs,
                 baseline=baseline,
@@ -300,11 +300,11 @@ class Harness:
         )
 
     async def unbind(self, subject: Subject, first: str) -> None:
-        """Free the slabs that were bound together, named by the first, and the recordings made on them."""
-        slabs = subject.bound.pop(first, ())
-        if slabs:
-            await self.oracle(Detach(subject=subject.name, slabs=slabs))
-            await subject.ask(Unbind(slabs=slabs))
+        """Free the buffers that were bound together, named by the first, and the recordings made on them."""
+        buffers = subject.bound.pop(first, ())
+        if buffers:
+            await self.oracle(Detach(subject=subject.name, buffers=buffers))
+            await subject.ask(Unbind(buffers=buffers))
             subject.forget_recordings(first)
 
     async def rest(self, subject: Subject) -> None:
@@ -333,22 +333,22 @@ class Harness:
         while uses(self.gpu, pid) and time.monotonic() < end:
             await asyncio.sleep(0.05)
         if not await self.oracle(Probe()):
-            raise RunnerError("the GPU computes wrongly since the last fault", cure="Start again, or reset the GPU.")
+            raise RunnerError("the GPU computes wrongly since the last fault", fix="Start again, or reset the GPU.")
 
     def refill(self) -> None:
         """Start setting up workers for later versions if few are left; not to be called while anything is timed."""
         if self.gpu:
             roomy = self.gpu.memory_bytes > policy.PLENTY_MEMORY_BYTES and not self.large
-            self._spares.refill(plenty=roomy and bool(self._subjects))
+            self._warm_workers.refill(plenty=roomy and bool(self._subjects))
 
     async def renew(self) -> None:
         """Replace the workers set up for later versions: newer ones have more imported."""
-        await self._spares.close()
+        await self._warm_workers.close()
         self.refill()
 
     async def settle(self) -> None:
         """Wait until no worker is being set up, for that takes the GPU's time too."""
-        await self._spares.settle()
+        await self._warm_workers.settle()
 
     async def _start_subject(self) -> Worker:
         python = compiler_part(self.target.language).compiles_at_launch or self.target.workload.problem

@@ -7,7 +7,7 @@ from kernel_lsp.judge.context import Context
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, ruling_of
 from kernel_lsp.judge.measure.blocks import TimedOutputsDiffer
 from kernel_lsp.judge.measure.cases import NothingTimed, prepare
-from kernel_lsp.judge.measure.cost import CURE, OutOfTimeError
+from kernel_lsp.judge.measure.cost import FIX, OutOfTimeError
 from kernel_lsp.judge.measure.intervals import speedup_of
 from kernel_lsp.judge.ruling import Ruling, Speedup, rejected
 from kernel_lsp.judge.stages.build import build
@@ -16,14 +16,14 @@ from kernel_lsp.judge.stages.correct import correct
 from kernel_lsp.judge.stages.final_checks import check_finally
 from kernel_lsp.judge.stages.launches import look_at_launches
 from kernel_lsp.judge.stages.load import load
-from kernel_lsp.judge.stages.screen import screen
+from kernel_lsp.judge.stages.static_check import static_check
 from kernel_lsp.judge.stages.time import time
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.runner.protocol import WorkerFailure
 
 StageFunction = Callable[[Context], Awaitable[Ruling | None]]
 
-STAGES: tuple[StageFunction, ...] = (screen, build, load, correct, look_at_launches)
+STAGES: tuple[StageFunction, ...] = (static_check, build, load, correct, look_at_launches)
 """Before anything is timed; the first ruling ends a judgement."""
 TIMING: tuple[StageFunction, ...] = (time, confirm)
 """On the GPU, where what was timed must also be what was checked."""
@@ -61,7 +61,7 @@ def _out_of_time(context: Context, error: OutOfTimeError) -> Ruling:
             f"{error} before a first look was confirmed: {speedup.ratio:.3f}x ({found.lower:.3f} to {found.upper:.3f}) "
             f"by {decision.blocks} pairs of launches"
         )
-    reason = f"{reason}; {harness.launch_time.slowest(harness.cases)}. {CURE}"
+    reason = f"{reason}; {harness.launch_time.slowest(harness.cases)}. {FIX}"
     return Ruling(Outcome.AMBIGUOUS, Stage.TIMED, reason, speedup=speedup)
 
 

@@ -28,7 +28,7 @@ from kernel_lsp.judge.integrity.accesses import FinalLooks
 from kernel_lsp.judge.integrity.launches import observe
 from kernel_lsp.judge.judgement import judge
 from kernel_lsp.judge.measure.cases import CaseChoice, NothingTimed, choose_cases, prepare
-from kernel_lsp.judge.measure.cost import CURE, OutOfTimeError
+from kernel_lsp.judge.measure.cost import FIX, OutOfTimeError
 from kernel_lsp.judge.measure.statistics import Decision
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.subject import Subject
@@ -92,7 +92,7 @@ class Session:
             raise KernelLspError(
                 f"the kernel does not build as it stands: {self.baseline_built.first_error}",
                 target.source.path,
-                cure="Fix it first; `kernel-lsp check` shows every message.",
+                fix="Fix it first; `kernel-lsp check` shows every message.",
             )
         try:
             with harness.launch_time.measuring(), self.pool.spans.span("measure the baseline"):
@@ -112,7 +112,7 @@ class Session:
             profile = await measure_baseline(harness, baseline)
         except OutOfTimeError as error:
             why = f"it cannot be judged in the time for it: {launch_time.slowest(harness.cases)}"
-            raise CannotJudgeError(why, self.target.source.path, cure=CURE) from error
+            raise CannotJudgeError(why, self.target.source.path, fix=FIX) from error
         if self.gpu is None:
             return MeasuredBaseline(harness, baseline, profile, other_sizes=OtherSizesCheck(harness, baseline))
         if profile.findings.ruling is not None or not launch_time.affords_case():

@@ -9,7 +9,7 @@ from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.errors import named_as_given
 from kernel_lsp.judge.measure.cost import LAUNCHING, LaunchTime
 from kernel_lsp.runner.messages import Answer, Request
-from kernel_lsp.runner.messages.subject import Run, SubjectRole, slab_of
+from kernel_lsp.runner.messages.subject import Run, SubjectRole, buffer_of
 from kernel_lsp.runner.worker import Worker
 from kernel_lsp.source.candidate import Candidate
 
@@ -23,7 +23,7 @@ class Subject:
         candidate: the version.
         built: its build.
         worker: the process.
-        bound: slabs that it has, by the first of those that were bound together.
+        bound: buffers that it has, by the first of those that were bound together.
         recorded: how each recording was made, by its name.
         own_weights: weights of a KernelBench problem that it does not have under their names, but makes itself.
         launch_time: what launches took, shared with all versions of its harness.
@@ -40,9 +40,9 @@ class Subject:
     launch_time: LaunchTime = field(default_factory=LaunchTime)
     run_s: float = 0.0
 
-    def forget_recordings(self, slab: str) -> None:
-        """Forget the recordings on slabs that were bound together, named by the first slab."""
-        for name in [name for name in self.recorded if slab_of(name) == slab]:
+    def forget_recordings(self, buffer: str) -> None:
+        """Forget the recordings on buffers that were bound together, named by the first buffer."""
+        for name in [name for name in self.recorded if buffer_of(name) == buffer]:
             del self.recorded[name]
 
     async def ask(

@@ -119,13 +119,13 @@ def _read(
     language = language_of(path, source.text)
     kernels = find_kernels(source.text, path) if language else ()
     if language is None and is_python(path) and (missing := _missing(source.text)):
-        cure = "`get_inputs()` returns the arguments of `forward` as a list, `get_init_inputs()` those of `Model()`."
-        raise SourceError(f"This module needs {' and '.join(missing)} to be run", path, cure=cure)
+        fix = "`get_inputs()` returns the arguments of `forward` as a list, `get_init_inputs()` those of `Model()`."
+        raise SourceError(f"This module needs {' and '.join(missing)} to be run", path, fix=fix)
     if language is None or not (kernels or source_part(language).computed):
         raise SourceError(
             "no kernel was found in this file",
             path,
-            cure="A kernel is a `__global__` function in a .cu or .cuh file or in text for `load_inline`, or a "
+            fix="A kernel is a `__global__` function in a .cu or .cuh file or in text for `load_inline`, or a "
             "`@triton.jit` function in a .py file.",
         )
     chosen = pick_kernel(kernels, kernel) if kernel else None

@@ -64,8 +64,8 @@ def read_base_model(folder: Path) -> BaseModel:
         )
     except KeyError as error:
         message = f"The model's `config.json` has no {error}: it is of a kind that cannot be trained here"
-        cure = "Name a plain decoder, such as a Qwen or a Llama."
-        raise NoWeightsError(message, folder / "config.json", cure=cure) from None
+        fix = "Name a plain decoder, such as a Qwen or a Llama."
+        raise NoWeightsError(message, folder / "config.json", fix=fix) from None
     except (TypeError, ValueError) as error:
         raise NoWeightsError(f"The model's `config.json` cannot be used: {error}", folder / "config.json") from None
 
@@ -75,16 +75,16 @@ def _config(folder: Path) -> dict[str, Any]:
         found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return {**found, **found.get("text_config", {})}
     except (OSError, ValueError, AttributeError, TypeError):
-        cure = "Name the folder of a model's weights with `--weights`, or with the setting `model.weights`."
+        fix = "Name the folder of a model's weights with `--weights`, or with the setting `model.weights`."
         message = "The folder holds no model: there is no `config.json` that can be read"
-        raise NoWeightsError(message, folder, cure=cure) from None
+        raise NoWeightsError(message, folder, fix=fix) from None
 
 
 def _parameters(folder: Path) -> int:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        cure = "Save it again with `save_pretrained`, which writes safetensors."
-        raise NoWeightsError("The folder holds no weights in safetensors", folder, cure=cure)
+        fix = "Save it again with `save_pretrained`, which writes safetensors."
+        raise NoWeightsError("The folder holds no weights in safetensors", folder, fix=fix)
     return sum(_elements(file) for file in files)
 
 
@@ -96,4 +96,4 @@ def _elements(file: Path) -> int:
             head: dict[str, Any] = json.loads(opened.read(length))
         return sum(math.prod(one["shape"]) for name, one in head.items() if name != "__metadata__")
     except (OSError, struct.error, ValueError, KeyError, MemoryError, OverflowError):
-        raise NoWeightsError("The weights are damaged", file, cure="Download them again.") from None
+        raise NoWeightsError("The weights are damaged", file, fix="Download them again.") from None

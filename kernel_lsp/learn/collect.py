@@ -84,7 +84,7 @@ def _may_be_collected(folder: Path) -> bool:
 def _nothing(store: Store, total: int, drops: dict[str, int]) -> ConfigurationError:
     if not total:
         message = "No model was asked in any search of this store."
-        return ConfigurationError(message, store.path, cure="Run `kernel-lsp refine` with a model first.")
+        return ConfigurationError(message, store.path, fix="Run `kernel-lsp refine` with a model first.")
     why = "; ".join(f"{count} {reason}" for reason, count in drops.items())
     message = f"None of {total} turns can be learned from: {why}"
-    return ConfigurationError(message, store.path, cure="`--keep right` keeps those that are right but not faster too.")
+    return ConfigurationError(message, store.path, fix="`--keep right` keeps those that are right but not faster too.")

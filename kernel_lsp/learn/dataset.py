@@ -56,10 +56,8 @@ def write_dataset(
     card = folder / CARD
     try:
         if folder.exists() and any(folder.iterdir()) and not _is_ours(folder):
-            cure = "Name a folder of its own for the dataset."
-            raise ConfigurationError(
-                "The folder holds something else than a dataset of this program", folder, cure=cure
-            )
+            fix = "Name a folder of its own for the dataset."
+            raise ConfigurationError("The folder holds something else than a dataset of this program", folder, fix=fix)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # they hold the user's code
         parts = {
             TRAIN: [one for one in kept if not is_held_out(one.kernel, held_out)],

@@ -128,8 +128,8 @@ async def open_environment(
         if measured is None:
             raise WorkloadError(f"nothing can be judged here: {session.unmeasured}", target.source.path)
         if (ruling := measured.profile.findings.ruling) is not None:
-            cure = "Fix the kernel or its workload first; `kernel-lsp check` shows more."
-            raise WorkloadError(f"the kernel itself fails: {ruling.reason}", target.source.path, cure=cure)
+            fix = "Fix the kernel or its workload first; `kernel-lsp check` shows more."
+            raise WorkloadError(f"the kernel itself fails: {ruling.reason}", target.source.path, fix=fix)
         require_telling(target, measured.profile.weak)
         yield KernelEnvironment(session, profile, settings, store, memory)
 

@@ -114,11 +114,11 @@ def _require_unseen(adapter: Adapter, kernels: Sequence[str], targets: Sequence[
     for name, target in zip(kernels, targets, strict=True):
         key = kernel_key(target.baseline)
         if key in adapter.card.kernels:
-            cure = "Compare on kernels of the dataset's `held-out.jsonl`, or others that it has not seen."
-            raise ConfigurationError(f"`{adapter.card.name}` was trained on this kernel", target.source.path, cure=cure)
+            fix = "Compare on kernels of the dataset's `held-out.jsonl`, or others that it has not seen."
+            raise ConfigurationError(f"`{adapter.card.name}` was trained on this kernel", target.source.path, fix=fix)
         if key in seen:
-            cure = "Name each kernel once; names and layout make no other kernel."
-            raise ConfigurationError(f"This kernel is the same as {seen[key]}", target.source.path, cure=cure)
+            fix = "Name each kernel once; names and layout make no other kernel."
+            raise ConfigurationError(f"This kernel is the same as {seen[key]}", target.source.path, fix=fix)
         seen[key] = name
 
 

@@ -144,8 +144,8 @@ async def require_strong(
                 message = (
                     f"the workload catches {score:.0%} of planted bugs, and {settings.learn.strength:.0%} are needed"
                 )
-                cure = "`kernel-lsp check --strength` shows those that it misses; `learn.strength` is the limit."
-                raise WorkloadError(message, target.workload.source.path, cure=cure)
+                fix = "`kernel-lsp check --strength` shows those that it misses; `learn.strength` is the limit."
+                raise WorkloadError(message, target.workload.source.path, fix=fix)
 
 
 def begin(planned: PlannedPolicy) -> None:
@@ -168,8 +168,8 @@ def _keys(kernels: Sequence[str], targets: Sequence[Target], settings: Settings)
     for name, target in zip(kernels, targets, strict=True):
         key = kernel_key(target.baseline)
         if is_held_out(key, settings.learn.held_out):
-            cure = "Leave it out; it is kept to compare models on. `learn.held_out` is the share of kernels that are."
-            raise ConfigurationError("This kernel is held out of training", target.source.path, cure=cure)
+            fix = "Leave it out; it is kept to compare models on. `learn.held_out` is the share of kernels that are."
+            raise ConfigurationError("This kernel is held out of training", target.source.path, fix=fix)
         if key in keys:
             raise ConfigurationError(f"This kernel is the same as {keys[key]}", target.source.path)
         if not settings.learn.collect:
@@ -180,12 +180,12 @@ def _keys(kernels: Sequence[str], targets: Sequence[Target], settings: Settings)
 
 def _local(endpoint: Endpoint) -> Endpoint:
     if not endpoint.local:
-        cure = "Serve the model here: `kernel-lsp model serve FOLDER --adapters`."
-        raise ConfigurationError("A policy is trained on a server of this machine only", cure=cure)
+        fix = "Serve the model here: `kernel-lsp model serve FOLDER --adapters`."
+        raise ConfigurationError("A policy is trained on a server of this machine only", fix=fix)
     return endpoint
 
 
 def _require_base(base: BaseModel, begun: Adapter | None) -> None:
     if begun is not None and begun.card.base != base_identity(base.folder):
-        cure = "Name the folder of its own base with `--weights`."
-        raise ConfigurationError(f"`{begun.card.name}` is an adapter of another model", base.folder, cure=cure)
+        fix = "Name the folder of its own base with `--weights`."
+        raise ConfigurationError(f"`{begun.card.name}` is an adapter of another model", base.folder, fix=fix)

@@ -40,8 +40,8 @@ def require_name(adapter: str) -> None:
         ConfigurationError: it cannot be that of a folder.
     """
     if not _NAME.fullmatch(adapter):
-        cure = "Use letters, digits, points, hyphens and underscores."
-        raise ConfigurationError(f"`{adapter}` is no name for an adapter", cure=cure)
+        fix = "Use letters, digits, points, hyphens and underscores."
+        raise ConfigurationError(f"`{adapter}` is no name for an adapter", fix=fix)
 
 
 def base_folder(weights: Path | None, settings: Settings) -> Path:
@@ -52,8 +52,8 @@ def base_folder(weights: Path | None, settings: Settings) -> Path:
     """
     folder = weights or settings.model.weights
     if folder is None:
-        cure = "Name their folder with `--weights`, or with the setting `model.weights`."
-        raise ConfigurationError("No base model is named", cure=cure)
+        fix = "Name their folder with `--weights`, or with the setting `model.weights`."
+        raise ConfigurationError("No base model is named", fix=fix)
     return folder.expanduser().absolute()
 
 
@@ -73,8 +73,8 @@ def require_same(folder: Path, job: SftJob | GrpoJob, *, moved: Collection[str])
     changed = [name for name in wanted if name not in moved and wanted[name] != known.get(name)]
     if changed:
         said = ", ".join(f"{name} was {known.get(name)}" for name in changed)
-        cure = "Train under another name with --adapter, or begin anew with --anew."
-        raise ConfigurationError(f"`{job.adapter}` was trained otherwise: {said}", folder / "job.json", cure=cure)
+        fix = "Train under another name with --adapter, or begin anew with --anew."
+        raise ConfigurationError(f"`{job.adapter}` was trained otherwise: {said}", folder / "job.json", fix=fix)
 
 
 def free_on(gpu: Gpu | None) -> int:
@@ -89,7 +89,7 @@ def require_room(base: BaseModel, wanted: Training, free: float, place: str) -> 
     """Check that a training fits in so many bytes.
 
     Raises:
-        DoesNotFitError: it does not; the cure says what would.
+        DoesNotFitError: it does not; the fix says what would.
     """
     needed = need(base, wanted)
     if needed.total <= free:
@@ -100,11 +100,11 @@ def require_room(base: BaseModel, wanted: Training, free: float, place: str) -> 
         f"and {free / GIB:.1f} GiB are free"
     )
     if other is None:
-        cure = "Nothing shorter fits either: take a smaller model or a larger GPU, or stop what else runs there."
+        fix = "Nothing shorter fits either: take a smaller model or a larger GPU, or stop what else runs there."
     else:
         rank = f" and `learn.rank` {other.rank}" if other.rank != wanted.rank else ""
-        cure = f"`learn.length` {other.length}{rank} would fit ({need(base, other).total / GIB:.1f} GiB)."
-    raise DoesNotFitError(message, cure=cure)
+        fix = f"`learn.length` {other.length}{rank} would fit ({need(base, other).total / GIB:.1f} GiB)."
+    raise DoesNotFitError(message, fix=fix)
 
 
 async def require_packages(python: str) -> None:
@@ -118,12 +118,12 @@ async def require_packages(python: str) -> None:
             python, "-c", _LOOK, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
         )
     except OSError as error:
-        raise CannotJudgeError(f"{python} cannot be started: {error.strerror}", cure="Set `learn.python`.") from None
+        raise CannotJudgeError(f"{python} cannot be started: {error.strerror}", fix="Set `learn.python`.") from None
     _, said = await process.communicate()
     if process.returncode != 0:
         missing = said.decode(errors="replace").strip().rpartition("\n")[2]
-        cure = "`pip install 'kernel-lsp[train]'`, or name a Python that has it with `learn.python`."
-        raise CannotJudgeError(f"{python} cannot train: it lacks {missing}", cure=cure)
+        fix = "`pip install 'kernel-lsp[train]'`, or name a Python that has it with `learn.python`."
+        raise CannotJudgeError(f"{python} cannot train: it lacks {missing}", fix=fix)
 
 
 async def run_trainer(python: str, module: str, folder: Path, *more: str, gpu: str | None, on_event: OnEvent) -> None:
@@ -148,7 +148,7 @@ async def run_trainer(python: str, module: str, folder: Path, *more: str, gpu: s
             on_event(last)
         code = await process.wait()
     if last is not None and last.kind == "failed":
-        raise ConfigurationError(last.message, folder / "job.json", cure=last.cure)
+        raise ConfigurationError(last.message, folder / "job.json", fix=last.fix)
     if code != 0 or last is None or last.kind != "done":
         raise _ended(folder, code)
 
@@ -203,5 +203,5 @@ def _ended(folder: Path, code: int) -> RunnerError:
     how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
     last = " / ".join(line.strip() for line in log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
     said = f": {last}" if last else ""
-    cure = "The same command goes on from the last checkpoint; if it was killed for memory, lower `learn.length`."
-    return RunnerError(f"The process that trains {how}{said}", log, cure=cure)
+    fix = "The same command goes on from the last checkpoint; if it was killed for memory, lower `learn.length`."
+    return RunnerError(f"The process that trains {how}{said}", log, fix=fix)

@@ -76,7 +76,7 @@ def plan_sft(dataset: Path, adapter: str, settings: Settings, weights: Path | No
     base = read_base_model(base_folder(weights, settings))
     if base.positions is not None and learn.length > base.positions:
         message = f"`learn.length` is {learn.length:,} tokens, and the model reads {base.positions:,} at most"
-        raise ConfigurationError(message, base.folder, cure="Lower `learn.length`.")
+        raise ConfigurationError(message, base.folder, fix="Lower `learn.length`.")
     gpu = choose_gpu(settings.gpu)
     job = SftJob(
         adapter=adapter,
@@ -144,8 +144,8 @@ def _keep(planned: PlannedTraining) -> None:
 def _file(dataset: Path, name: str) -> Path:
     path = (dataset / name).absolute()
     if not (dataset / CARD).is_file() or not path.is_file():
-        cure = "`kernel-lsp model collect` makes one; if it was killed, run it again."
-        raise ConfigurationError("The folder holds no whole dataset", dataset, cure=cure)
+        fix = "`kernel-lsp model collect` makes one; if it was killed, run it again."
+        raise ConfigurationError("The folder holds no whole dataset", dataset, fix=fix)
     return path
 
 

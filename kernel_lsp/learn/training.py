@@ -163,7 +163,7 @@ class TrainingEvent(Record):
         tokens: seen so far.
         rate: tokens a second since the last report.
         kept, longer: conversations that are trained on, and those longer than the job's length.
-        message, cure: why it failed, for the user.
+        message, fix: why it failed, for the user.
     """
 
     kind: Literal["read", "resumed", "step", "held-out", "done", "failed"]
@@ -175,7 +175,7 @@ class TrainingEvent(Record):
     kept: int = 0
     longer: int = 0
     message: str = ""
-    cure: str | None = None
+    fix: str | None = None
 
 
 def step_folder(folder: Path, step: int) -> Path:

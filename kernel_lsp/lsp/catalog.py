@@ -92,7 +92,7 @@ class JobKind:
 
     @property
     def is_judging(self) -> bool:
-        """True if it uses the workers that a spare process has begun to set up."""
+        """True if it uses the workers that the warm service has begun to set up."""
         return Need.GPU in self.needs
 
     @property
@@ -208,19 +208,19 @@ REWRITE = JobKind(
     needs=_TIMED,
 )
 
-MEND = JobKind(
-    name="mend",
+FIX = JobKind(
+    name="fix",
     what="checks mechanical fixes of the errors that a check found; those that hold become quick fixes",
     subject=JobSubject.NOWHERE,
     action_kind=QUICK_FIX,
     action="Look for fixes of {name}",
     title="Checking fixes of {name}",
-    handler=f"{_HANDLERS}.mending:mend",
+    handler=f"{_HANDLERS}.fixes:fix",
     needs=_PARSED,
     exclusive=False,
 )
 
-JOBS = {kind.name: kind for kind in (REFINE, LOWER, CHECK, COMPARE, BASELINE, REWRITE, MEND)}
+JOBS = {kind.name: kind for kind in (REFINE, LOWER, CHECK, COMPARE, BASELINE, REWRITE, FIX)}
 """By name, in the order in which they are offered."""
 
 COMMANDS = (

@@ -100,10 +100,10 @@ class KnownChecks:
             self.take(document, result)
             self._client.refresh()
 
-    def mended(self, document: Document, mends: list[dict[str, Any]]) -> None:
-        """Take the fixes of a text that were checked."""
+    def take_fixes(self, document: Document, found: list[dict[str, Any]]) -> None:
+        """Take the fixes of a text that were checked, as their job's result has them."""
         fixes = [
-            JudgedFix(m["rule"], m["line"] - 1, m["title"], tuple(_edit(one) for one in m["edits"])) for m in mends
+            JudgedFix(one["rule"], one["line"] - 1, one["title"], tuple(map(_edit, one["edits"]))) for one in found
         ]
         self._fixes[document.uri] = _name(document.text), fixes
 

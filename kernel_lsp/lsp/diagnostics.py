@@ -2,7 +2,7 @@
 
 Compilers' diagnostics for an older text are never sent. While a text is being compiled the client keeps the ones it
 has, which its editor moves along with the text. Findings of a check stay until the next one, marked as older, except
-where their line was changed: a user still reads them while mending what they say.
+where their line was changed: a user still reads them while fixing what they say.
 
 A client that can be told to pull again pulls the diagnostics of the parser and the compilers; all others, and all for
 other clients, are pushed.
@@ -147,7 +147,7 @@ def parse_diagnostics(document: Document) -> list[types.Diagnostic]:
 
 def _draft(document: Document, line: int) -> types.Diagnostic:
     extent = document.range_at(line, 1, line, 1 << 30)
-    message = "A draft: nothing is checked with it yet. Read it, mend it, then use it: remove this line."
+    message = "A draft: nothing is checked with it yet. Read it, fix it, then use it: remove this line."
     return types.Diagnostic(extent, message, types.DiagnosticSeverity.Information, code=DRAFT_CODE, source=SOURCE)
 
 

@@ -175,12 +175,14 @@ def find_voiceless(document: Document, settings: Settings) -> dict[str, str]:
     return found
 
 
-def find_cures(document: Document, kernel: Kernel, workload: WorkloadFile, rule: str, settings: Settings) -> list[str]:
+def rewrites_that_fix(
+    document: Document, kernel: Kernel, workload: WorkloadFile, rule: str, settings: Settings
+) -> list[str]:
     """Return labels of the rewrites that may fix a rule's finding and that apply to a kernel as it is."""
-    from kernel_lsp.refine.rewrites import CURES, find_rewrites
+    from kernel_lsp.refine.rewrites import FIXES, find_rewrites
 
     language = document.language
-    if rule not in CURES or language is None:
+    if rule not in FIXES or language is None:
         return []
     baseline = Target(language, document.source, document.kernels, kernel, workload).baseline
     try:
@@ -188,4 +190,4 @@ def find_cures(document: Document, kernel: Kernel, workload: WorkloadFile, rule:
     except ConfigurationError:  # the setting `gpu` names none, which compiling reports
         return []
     found = find_rewrites(baseline, kernel, device)
-    return [c.label for c in found if c.origin.removeprefix("rewrite:") in CURES[rule]]
+    return [c.label for c in found if c.origin.removeprefix("rewrite:") in FIXES[rule]]

@@ -17,7 +17,7 @@ from lsprotocol import types
 
 from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.lsp.background import Background
-from kernel_lsp.lsp.catalog import CHECK, LOWER, MEND, REFINE, JobKind
+from kernel_lsp.lsp.catalog import CHECK, FIX, LOWER, REFINE, JobKind
 from kernel_lsp.lsp.checks import KnownChecks
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Document, Documents
@@ -27,7 +27,7 @@ from kernel_lsp.lsp.progress_bar import ProgressBar, job_of
 from kernel_lsp.lsp.requests import JOB_PROGRESS
 from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.settings import ClientSettings
-from kernel_lsp.lsp.spare import Spare
+from kernel_lsp.lsp.warm_service import WarmService
 from kernel_lsp.lsp.wire import State, as_json, from_json
 from kernel_lsp.lsp.workspace import Permission
 from kernel_lsp.refine.progress import SearchProgress
@@ -48,7 +48,7 @@ class NoGpuError(KernelLspError):
     def __init__(self, title: str) -> None:
         super().__init__(
             f"{title} needs an NVIDIA GPU, and this machine has none.",
-            cure="Open the folder on a machine with one, over SSH for example; without one a kernel can be checked. "
+            fix="Open the folder on a machine with one, over SSH for example; without one a kernel can be checked. "
             "With the setting `refine.untimed` a search goes on, but claims no speedup.",
         )
 
@@ -77,7 +77,7 @@ class Jobs:
         self._noted: set[str] = set()
         self._turn = asyncio.Lock()
         self._refreshed = 0.0
-        self._spare = Spare(background.start)
+        self._warm_service = WarmService(background.start)
         self.gpu: bool | None = None
 
     async def look_for_gpu(self) -> None:
@@ -105,7 +105,7 @@ class Jobs:
     def expect(self, document: Document) -> None:
         """Keep a process ready, as the user may soon time something in this text; not during another timing."""
         if self.gpu and not self._turn.locked():
-            self._spare.keep(self._settings.at(document.path))
+            self._warm_service.keep(self._settings.at(document.path))
 
     def start(self, wanted: JobRequest) -> tuple[Job, bool]:
         """Return the job for a request, and True if it was already under way.
@@ -116,10 +116,10 @@ class Jobs:
         """
         document = wanted.document
         if not document.on_disk:
-            raise ConfigurationError("This text is in no file yet.", document.path, cure="Save it first.")
+            raise ConfigurationError("This text is in no file yet.", document.path, fix="Save it first.")
         if not self._permission.covers(document):
-            cure = f"Trust {document.path.parent}: a code action at the kernel does that."
-            raise ConfigurationError("Nothing is run in a folder that you do not trust.", document.path, cure=cure)
+            fix = f"Trust {document.path.parent}: a code action at the kernel does that."
+            raise ConfigurationError("Nothing is run in a folder that you do not trust.", document.path, fix=fix)
         if document.is_too_large:
             raise ConfigurationError("This text is too large to be looked at.", document.path)
         if wanted.kind in (REFINE, LOWER) and self.gpu is False and not self._settings.at(document.path).refine.untimed:
@@ -156,14 +156,14 @@ class Jobs:
 
     async def close(self) -> None:
         """End all jobs."""
-        self._spare.close()
+        self._warm_service.close()
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _run(self, job: Job) -> None:
         bar = self._bars[job.id] = ProgressBar(self._client, job)
-        service = self._spare.take() if job.wanted.kind.is_judging else Service()
+        service = self._warm_service.take() if job.wanted.kind.is_judging else Service()
         self._services[job.id] = service
         ticking, asking = self._background.start(self._tick(job)), self._background.start(bar.begin())
         try:
@@ -256,9 +256,9 @@ class Jobs:
             bar.end()
         if job.result is not None and "report" in job.result:
             self._checks.take(job.wanted.document, job.result)
-            self._mend(job, job.result)
-        elif job.result is not None and "mends" in job.result:
-            self._checks.mended(job.wanted.document, job.result["mends"])
+            self._fix(job, job.result)
+        elif job.result is not None and "fixes" in job.result:
+            self._checks.take_fixes(job.wanted.document, job.result["fixes"])
         self._results.withdraw(job.id)
         self._background.start(self._results.settle())
         tells = not self._client.wants_job_progress  # a client with job progress shows the end itself
@@ -274,13 +274,13 @@ class Jobs:
         job.wanted, job.result = replace(job.wanted, document=replace(job.wanted.document, text="")), None
         job.ended.set()
 
-    def _mend(self, job: Job, result: dict[str, Any]) -> None:
+    def _fix(self, job: Job, result: dict[str, Any]) -> None:
         """Have mechanical fixes of a check's errors checked in turn, if the text is still the same."""
         document = job.wanted.document
         now = self._documents.get(document.uri)
         wanted = job.wanted.kind is CHECK and self._settings.at(document.path).editor.judge_fixes
-        if wanted and now is not None and now.text == document.text and result["mendable"]:
-            self.start(JobRequest(MEND, now, unasked=True))
+        if wanted and now is not None and now.text == document.text and result["fixable"]:
+            self.start(JobRequest(FIX, now, unasked=True))
 
 
 def _has_gpu() -> bool:

@@ -54,13 +54,13 @@ class Service:
         """Return the result of a request; cancelling this task cancels the request in the process.
 
         Args:
-            kind: a module of `kernel_lsp.lsp.kinds`.
+            kind: a module of `kernel_lsp.lsp.services`.
             params: JSON.
             on_event: hears each event that the work emits.
 
         Raises:
             RunnerError: the process cannot be started, or died meanwhile.
-            KernelLspError: what the work raised for the user to mend.
+            KernelLspError: what the work raised for the user to fix.
             ServiceFailure: any other error in it.
         """
         async with self._starting:
@@ -112,8 +112,8 @@ class Service:
                 limit=_LARGEST_LINE,
             )
         except OSError as error:
-            cure = "Close some programs and try again."
-            raise RunnerError(f"No process can be started: {error.strerror}.", cure=cure) from error
+            fix = "Close some programs and try again."
+            raise RunnerError(f"No process can be started: {error.strerror}.", fix=fix) from error
         self._process = process
         self._reading = asyncio.create_task(self._read(process))
         return process
@@ -155,8 +155,8 @@ def _raised(described: Mapping[str, Any]) -> Exception:
         print(described.get("trace", ""), file=sys.stderr)
         return ServiceFailure(described["kind"], described["message"])
     path = described.get("path")
-    return kind(described["message"], Path(path) if path else None, described.get("line"), described.get("cure"))
+    return kind(described["message"], Path(path) if path else None, described.get("line"), described.get("fix"))
 
 
 def _gone() -> RunnerError:
-    return RunnerError("The process that did this work is gone.", cure="Try again; the log may say why it ended.")
+    return RunnerError("The process that did this work is gone.", fix="Try again; the log may say why it ended.")

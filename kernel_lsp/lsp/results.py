@@ -172,16 +172,16 @@ class StoredVerdicts:
         """
         offer = (await self.of(document)).offer(verdict)
         if offer is None:
-            raise ConfigurationError("There is no such variant of this text.", document.path, cure="Refine it first.")
+            raise ConfigurationError("There is no such variant of this text.", document.path, fix="Refine it first.")
         return offer
 
-    async def cures(self, document: Document, kernel: "Kernel", rule: str) -> list[str]:
+    async def fixes(self, document: Document, kernel: "Kernel", rule: str) -> list[str]:
         """Return labels of the rewrites that may fix a rule's finding and that apply to a kernel as it is."""
         workload = (await self.of(document)).workload
         if workload is None:
             return []
         settings = self._settings.at(document.path)
-        return await asyncio.to_thread(_find_cures, document, kernel, workload, rule, settings)
+        return await asyncio.to_thread(_rewrites_that_fix, document, kernel, workload, rule, settings)
 
     async def evidence(self, path: Path, verdict: str) -> "Found":
         """Return the evidence of a verdict; the settings at `path` name the store."""
@@ -232,10 +232,10 @@ def _find_voiceless(*given: Any) -> dict[str, str]:
     return find_voiceless(*given)
 
 
-def _find_cures(*given: Any) -> list[str]:
-    from kernel_lsp.lsp.document_status import find_cures
+def _rewrites_that_fix(*given: Any) -> list[str]:
+    from kernel_lsp.lsp.document_status import rewrites_that_fix
 
-    return find_cures(*given)
+    return rewrites_that_fix(*given)
 
 
 def _find_evidence(*given: Any) -> "Found":

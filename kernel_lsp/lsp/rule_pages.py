@@ -51,7 +51,7 @@ class RulePages:
         page = self._path(place, rule)
         if not _is_written(page, rule):
             raise ConfigurationError(
-                "The page cannot be written.", page, cure=f"`kernel-lsp explain {rule.id}` prints it."
+                "The page cannot be written.", page, fix=f"`kernel-lsp explain {rule.id}` prints it."
             )
         return page
 

@@ -6,8 +6,8 @@ It reads requests from standard input and answers on standard output, one JSON o
                                                           {"id": 1, "result": ...} or {"id": 1, "error": {...}}
     {"cancel": 1}                                      -> the request ends with an error of kind "CancelledError"
 
-A kind is a module of `kernel_lsp.lsp.kinds`; its `opened` is entered at the first request and left when the process
-ends. The process ends when its standard input does, and is killed when its parent dies; the nurseries below it notice.
+A kind is a module of `kernel_lsp.lsp.services`; its `opened` is entered at the first request and left when the process
+ends. The process ends when its standard input does, and is killed when its parent dies; the zygotes below it notice.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class _Service:
         async with self._opening:
             if kind not in self._kinds:
                 opened: Callable[[], AbstractAsyncContextManager[Handler]]
-                opened = importlib.import_module(f"kernel_lsp.lsp.kinds.{kind}").opened
+                opened = importlib.import_module(f"kernel_lsp.lsp.services.{kind}").opened
                 self._kinds[kind] = await self._stack.enter_async_context(opened())
             return self._kinds[kind]
 

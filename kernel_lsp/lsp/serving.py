@@ -43,8 +43,8 @@ def serve_socket(port: int, say: Callable[[int], None], commanded: Mapping[str, 
 async def _over_stdio(commanded: Mapping[str, object]) -> int:
     loop = asyncio.get_running_loop()
     if not all(map(_is_pipe, (0, 1))):
-        cure = "An editor starts it and talks to it; for a server that waits for a client, use --socket PORT."
-        raise ConfigurationError("Standard input and output must be pipes.", cure=cure)
+        fix = "An editor starts it and talks to it; for a server that waits for a client, use --socket PORT."
+        raise ConfigurationError("Standard input and output must be pipes.", fix=fix)
     # Printed text must not break the protocol: the client's pipe moves away from descriptor 1.
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
@@ -58,7 +58,7 @@ async def _over_socket(port: int, say: Callable[[int], None], commanded: Mapping
     try:
         listener = socket.create_server(("127.0.0.1", port))
     except (OSError, OverflowError) as error:
-        raise ConfigurationError(f"Port {port} cannot be used: {error}.", cure="Name another one, or 0.") from None
+        raise ConfigurationError(f"Port {port} cannot be used: {error}.", fix="Name another one, or 0.") from None
     with listener:
         listener.setblocking(False)
         say(listener.getsockname()[1])

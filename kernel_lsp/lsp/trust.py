@@ -60,7 +60,7 @@ class Trust:
         """
         real = folder.resolve()
         if not real.is_dir():
-            raise ConfigurationError("There is no such folder.", folder, cure="Name a folder that exists.")
+            raise ConfigurationError("There is no such folder.", folder, fix="Name a folder that exists.")
         self._rewrite(lambda kept: [*(k for k in kept if k != real), real])
 
     def remove(self, folder: Path) -> None:
@@ -74,7 +74,7 @@ class Trust:
         self._rewrite(lambda kept: [k for k in kept if not k.is_relative_to(real)])
         if (above := next((f for f in (*self.folders, *self.vouched) if real.is_relative_to(f)), None)) is not None:
             message = f"It is trusted still, for it lies in {above}."
-            raise ConfigurationError(message, folder, cure=f"Withdraw the trust in {above}.")
+            raise ConfigurationError(message, folder, fix=f"Withdraw the trust in {above}.")
 
     def changed(self) -> bool:
         """Return True if the file has changed since it was last read."""
@@ -98,8 +98,8 @@ class Trust:
                 draft.write_text(json.dumps({"folders": folders}, indent=2) + "\n")
                 draft.replace(self.file)
         except OSError as error:
-            cure = "Check the folder's permissions and room."
-            raise ConfigurationError(f"Trust cannot be kept: {error.strerror}.", self.file, cure=cure) from error
+            fix = "Check the folder's permissions and room."
+            raise ConfigurationError(f"Trust cannot be kept: {error.strerror}.", self.file, fix=fix) from error
 
 
 def _read(file: Path) -> tuple[Path, ...]:

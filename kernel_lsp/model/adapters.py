@@ -116,8 +116,8 @@ def find_adapter(data: Path, name: str) -> Adapter:
     folder = adapter_folder(data, name)
     if (adapter := _read(folder)) is None:
         there = ", ".join(one.card.name for one in list_adapters(data)) or "none"
-        cure = f"`kernel-lsp model adapters` lists them ({there}); `kernel-lsp model train` makes one."
-        raise ConfigurationError(f"There is no adapter `{name}`, or its training is not done", folder, cure=cure)
+        fix = f"`kernel-lsp model adapters` lists them ({there}); `kernel-lsp model train` makes one."
+        raise ConfigurationError(f"There is no adapter `{name}`, or its training is not done", folder, fix=fix)
     return adapter
 
 

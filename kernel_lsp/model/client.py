@@ -115,9 +115,9 @@ class ModelClient:
                 "POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)}, _LOAD_SECONDS
             )
         except errors.NotServedError:
-            cure = "Start it with `kernel-lsp model serve FOLDER --adapters`."
+            fix = "Start it with `kernel-lsp model serve FOLDER --adapters`."
             message = f"The model server at {self.endpoint} does not load the adapter in {folder} while it runs."
-            raise errors.NotServedError(message, cure=cure) from None
+            raise errors.NotServedError(message, fix=fix) from None
         except errors.ServerSaidError:
             if name not in await self.models():  # another process may have been as quick
                 raise
@@ -187,9 +187,9 @@ class ModelClient:
         try:
             return drawn_answer_of(said)
         except (KeyError, TypeError, ValueError):
-            cure = "Serve the model with `kernel-lsp model serve`."
+            fix = "Serve the model with `kernel-lsp model serve`."
             message = f"The model server at {self.endpoint} does not tell the tokens of its answers."
-            raise errors.ServerSaidError(message, cure=cure) from None
+            raise errors.ServerSaidError(message, fix=fix) from None
 
     async def _pieces(self, lines: asyncio.Queue[str | Exception | None], sampling: Sampling) -> AsyncGenerator[Piece]:
         begun, patience = time.monotonic(), self.limits.first
@@ -216,10 +216,10 @@ class ModelClient:
             raise self._endless(reasoned)
         if finish == "length":
             limit = f" at {sampling.max_tokens:,} tokens" if sampling.max_tokens else ""
-            cure = "Allow longer answers, or ask for less."
-            raise errors.CutOffError(f"The answer was cut off{limit} before it ended.", cure=cure)
+            fix = "Allow longer answers, or ask for less."
+            raise errors.CutOffError(f"The answer was cut off{limit} before it ended.", fix=fix)
         if finish == "abort":
-            raise errors.ServerSaidError("The server gave the answer up.", cure="Ask again.")
+            raise errors.ServerSaidError("The server gave the answer up.", fix="Ask again.")
 
     async def _next(self, lines: asyncio.Queue[str | Exception | None], begun: float, patience: float) -> str | None:
         """Return the next line of the stream; None at its end."""
@@ -233,7 +233,7 @@ class ModelClient:
                     continue  # it is silent because the judge is timing a kernel
                 waited, what = (patience, "said nothing") if left > patience else (self.limits.total, "was not done")
                 message = f"The model server at {self.endpoint} {what} for {waited:g} s."
-                raise errors.AnswerTimedOutError(message, cure=self._where_to_look()) from None
+                raise errors.AnswerTimedOutError(message, fix=self._where_to_look()) from None
             if isinstance(line, Exception):
                 raise line
             return line
@@ -270,8 +270,8 @@ class ModelClient:
                 return
             elif not await gate.revive(self.endpoint.folder) and time.monotonic() > until:
                 message = f"The model server at {self.endpoint} sleeps, for its GPU memory is needed."
-                cure = "Serve with a shorter context or a larger `model.reserve`, so that both fit."
-                raise errors.AsleepError(message, cure=cure)
+                fix = "Serve with a shorter context or a larger `model.reserve`, so that both fit."
+                raise errors.AsleepError(message, fix=fix)
             else:
                 await asyncio.sleep(_POLL_SECONDS)
 
@@ -298,14 +298,14 @@ class ModelClient:
         error = body.get("error", body)
         said = str(error.get("message", error) if isinstance(error, dict) else error).strip().rstrip(".")[:500]
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            cure = "Set `model.key_variable` to the name of the environment variable that holds its key."
-            return errors.WrongKeyError(f"The model server at {self.endpoint} does not accept the key.", cure=cure)
+            fix = "Set `model.key_variable` to the name of the environment variable that holds its key."
+            return errors.WrongKeyError(f"The model server at {self.endpoint} does not accept the key.", fix=fix)
         if status == HTTPStatus.NOT_FOUND:
             message = f"The model server at {self.endpoint} does not serve `{self.endpoint.model}`: {said}."
-            return errors.NotServedError(message, cure="`kernel-lsp model status` lists what is served.")
+            return errors.NotServedError(message, fix="`kernel-lsp model status` lists what is served.")
         if "context length" in said or "max_model_len" in said or "maximum context" in said:
-            cure = "Serve it with a longer context, or give the model less history."
-            return errors.PromptTooLongError(f"Prompt and answer do not fit the model: {said}.", cure=cure)
+            fix = "Serve it with a longer context, or give the model less history."
+            return errors.PromptTooLongError(f"Prompt and answer do not fit the model: {said}.", fix=fix)
         if "EngineDead" in said or "EngineCore" in said:
             return self._crashed()
         return errors.ServerSaidError(f"The model server at {self.endpoint} answered with an error: {said}.")
@@ -315,17 +315,17 @@ class ModelClient:
             return self._crashed()
         if isinstance(error, httpx.TimeoutException):
             message = f"The model server at {self.endpoint} did not answer in time."
-            return errors.AnswerTimedOutError(message, cure=self._where_to_look())
-        cure = "Start one with `kernel-lsp model serve`, or mend `model.endpoint`."
-        return errors.RefusedConnectionError(f"No model server listens at {self.endpoint}.", cure=cure)
+            return errors.AnswerTimedOutError(message, fix=self._where_to_look())
+        fix = "Start one with `kernel-lsp model serve`, or fix `model.endpoint`."
+        return errors.RefusedConnectionError(f"No model server listens at {self.endpoint}.", fix=fix)
 
     def _crashed(self) -> errors.ModelError:
         message = f"The model server at {self.endpoint} went away in the middle of an answer."
-        return errors.ServerCrashedError(message, cure=self._where_to_look())
+        return errors.ServerCrashedError(message, fix=self._where_to_look())
 
     def _endless(self, tokens: int) -> errors.ModelError:
-        cure = "Ask again; or allow more with the profile's limits."
-        return errors.EndlessReasoningError(f"The model was still reasoning after {tokens:,} tokens.", cure=cure)
+        fix = "Ask again; or allow more with the profile's limits."
+        return errors.EndlessReasoningError(f"The model was still reasoning after {tokens:,} tokens.", fix=fix)
 
     def _where_to_look(self) -> str:
         if self.endpoint.folder is None:

@@ -93,19 +93,19 @@ def find_endpoint(settings: Settings) -> Endpoint:
     if wanted.endpoint is None:
         return adapted(_base_here(adapter), adapter) if adapter else _running_here(wanted.name)
     if wanted.name is None:
-        cure = "Set `model.name` to the name that the server knows it by."
-        raise ConfigurationError("`model.endpoint` is set, but no model is named.", cure=cure)
+        fix = "Set `model.name` to the name that the server knows it by."
+        raise ConfigurationError("`model.endpoint` is set, but no model is named.", fix=fix)
     key = _key(wanted.key_variable)
     endpoint = replace(endpoint_at(wanted.endpoint, wanted.name, key), profile=wanted.profile)
     host = urlsplit(endpoint.url).hostname or ""
     if not endpoint.local and host not in allowed_hosts():
         message = f"`model.endpoint` is {host}: prompts with your source code would leave this machine."
-        raise ConsentError(message, cure=f"If you agree to that, run `kernel-lsp model allow {host}` once.")
+        raise ConsentError(message, fix=f"If you agree to that, run `kernel-lsp model allow {host}` once.")
     if adapter is None:
         return endpoint
     if not endpoint.local:
-        cure = "Unset `model.adapter`, and name what that server serves with `model.name`."
-        raise ConfigurationError("An adapter of this machine cannot be loaded by a server elsewhere.", cure=cure)
+        fix = "Unset `model.adapter`, and name what that server serves with `model.name`."
+        raise ConfigurationError("An adapter of this machine cannot be loaded by a server elsewhere.", fix=fix)
     return adapted(endpoint, adapter)
 
 
@@ -137,7 +137,7 @@ def allow_host(host: str, *, allowed: bool = True, file: Path | None = None) -> 
         ConfigurationError: it is no host, or the list cannot be written.
     """
     if "/" in host or not (name := urlsplit(f"//{host}").hostname):
-        raise ConfigurationError(f"`{host}` is not the name of a host.", cure="Write it as in `gpu-box.example.org`.")
+        raise ConfigurationError(f"`{host}` is not the name of a host.", fix="Write it as in `gpu-box.example.org`.")
     file = file or _consents()
     hosts = [known for known in allowed_hosts(file) if known != name] + ([name] if allowed else [])
     try:
@@ -146,8 +146,8 @@ def allow_host(host: str, *, allowed: bool = True, file: Path | None = None) -> 
         draft.write_text(json.dumps({"hosts": hosts}, indent=2) + "\n")
         draft.replace(file)
     except OSError as error:
-        cure = "Check the folder's permissions and room."
-        raise ConfigurationError(f"The consent cannot be kept: {error.strerror}.", file, cure=cure) from error
+        fix = "Check the folder's permissions and room."
+        raise ConfigurationError(f"The consent cannot be kept: {error.strerror}.", file, fix=fix) from error
 
 
 def _consents() -> Path:
@@ -160,7 +160,7 @@ def _key(variable: str | None) -> str | None:
         return None
     if not (key := os.environ.get(variable)):
         raise ConfigurationError(
-            f"`model.key_variable` names {variable}, which is not set.", cure=f"Set {variable} to the server's key."
+            f"`model.key_variable` names {variable}, which is not set.", fix=f"Set {variable} to the server's key."
         )
     return key
 
@@ -169,13 +169,13 @@ def _running_here(name: str | None) -> Endpoint:
     servers = running()
     if not servers:
         message = "No model server is running on this machine."
-        raise NoServerError(message, cure="Start one with `kernel-lsp model serve`, or set `model.endpoint`.")
+        raise NoServerError(message, fix="Start one with `kernel-lsp model serve`, or set `model.endpoint`.")
     found = [server for server in servers if name is None or name in server.models]
     if len(found) == 1:
         return endpoint_of(found[0], name)
     served = ", ".join(model for server in servers for model in server.models)
     what = "Several model servers are running" if found else f"No model server that is running serves `{name}`"
-    raise NoServerError(f"{what}; they serve {served}.", cure="Name one of these with `model.name`.")
+    raise NoServerError(f"{what}; they serve {served}.", fix="Name one of these with `model.name`.")
 
 
 def _base_here(adapter: Adapter) -> Endpoint:
@@ -190,5 +190,5 @@ def _base_here(adapter: Adapter) -> Endpoint:
         if of_base
         else "No server of its base model is running"
     )
-    cure = "Start one with `kernel-lsp model serve FOLDER --adapters`; one that runs is ended by `model stop`."
-    raise NoServerError(f"The adapter `{card.name}` cannot be asked. {what}.", cure=cure)
+    fix = "Start one with `kernel-lsp model serve FOLDER --adapters`; one that runs is ended by `model stop`."
+    raise NoServerError(f"The adapter `{card.name}` cannot be asked. {what}.", fix=fix)

@@ -1,4 +1,4 @@
-"""Errors of model servers and their answers, one class for each failure, with its cure."""
+"""Errors of model servers and their answers, one class for each failure, with its fix."""
 
 from kernel_lsp.errors import KernelLspError
 

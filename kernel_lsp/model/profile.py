@@ -131,6 +131,6 @@ def find_profile(name: str) -> Profile:
     if name.endswith(".toml"):
         return read_profile(Path(name).expanduser())
     if name not in profiles():
-        cure = f"There are: {', '.join(profiles())}; or name a file of your own that ends in .toml."
-        raise ConfigurationError(f"There is no profile `{name}`.", cure=cure)
+        fix = f"There are: {', '.join(profiles())}; or name a file of your own that ends in .toml."
+        raise ConfigurationError(f"There is no profile `{name}`.", fix=fix)
     return profiles()[name]

@@ -29,7 +29,7 @@ _ENVIRONMENT = {
 }
 _LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Ray's switch for systems whose firewall asks about servers: all of Ray's then listen on 127.0.0.1."""
-_CURE = "See docs/pool.md on clusters and tokens."
+_FIX = "See docs/pool.md on clusters and tokens."
 
 
 @contextmanager
@@ -71,20 +71,20 @@ def _is_loopback(address: str) -> bool:
         with socket.create_connection((where.hostname or "", where.port or 0), _REACH_SECONDS) as connection:
             return ip_address(connection.getpeername()[0]).is_loopback
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"Nobody answers at {address}: {error}.", cure=_CURE) from error
+        raise ConfigurationError(f"Nobody answers at {address}: {error}.", fix=_FIX) from error
 
 
 @contextmanager
 def _understood(ray: Any, there: str) -> Generator[None]:
-    """Say what keeps Ray from starting or joining, with its cure."""
+    """Say what keeps Ray from starting or joining, with its fix."""
     try:
         yield
     except ray.exceptions.AuthenticationError as error:
-        raise ConfigurationError(f"This user has no token for the pool at {there}.", cure=_CURE) from error
+        raise ConfigurationError(f"This user has no token for the pool at {there}.", fix=_FIX) from error
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         said = str(error).strip().partition("\n")[0]
         doing = f"The pool at {there} does not take this user's token, or is none" if there else "Ray does not start"
-        raise ConfigurationError(f"{doing}: {said}", cure=_CURE) from error
+        raise ConfigurationError(f"{doing}: {said}", fix=_FIX) from error
 
 
 @contextmanager
@@ -104,5 +104,5 @@ def _imported() -> Any:
     try:
         return importlib.import_module("ray")
     except ImportError as error:
-        cure = "Install it with: pip install 'kernel-lsp[pool]'."
-        raise ConfigurationError("A pool needs Ray, which is not installed here.", cure=cure) from error
+        fix = "Install it with: pip install 'kernel-lsp[pool]'."
+        raise ConfigurationError("A pool needs Ray, which is not installed here.", fix=fix) from error

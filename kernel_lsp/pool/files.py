@@ -39,8 +39,8 @@ def packed(files: Iterable[Path]) -> list[PackedFile]:
             waiting += _modules_beside(path, text)
     if sum(len(file.text) for file in found.values()) > MOST_BYTES:
         largest = max(found, key=lambda path: len(found[path].text))
-        cure = f"A lane is sent at most {MOST_BYTES >> 20} MiB; this file is the largest of {len(found)}."
-        raise ConfigurationError("These files are too large to be sent to another machine.", largest, cure=cure)
+        fix = f"A lane is sent at most {MOST_BYTES >> 20} MiB; this file is the largest of {len(found)}."
+        raise ConfigurationError("These files are too large to be sent to another machine.", largest, fix=fix)
     return list(found.values())
 
 

@@ -208,7 +208,7 @@ class RayPool:
         try:
             async with asyncio.timeout(_OPEN_SECONDS):
                 offer = msgspec.json.decode(await actor.offer.remote(), type=LaneOffer)
-            reason = self._objection(offer)
+            reason = self._violation(offer)
         except (self._ray.exceptions.RayError, TimeoutError) as error:
             self._failures[slot] += 1
             said = f"{type(error).__name__} {error}".strip().partition("\n")[0]
@@ -225,7 +225,7 @@ class RayPool:
         if offer is not None or self._failures[slot] >= _FAILURES:
             self._refused.add(slot)
 
-    def _objection(self, offer: LaneOffer) -> str:
+    def _violation(self, offer: LaneOffer) -> str:
         """Return why a lane cannot be used; empty if it can."""
         if offer.trouble:
             return offer.trouble
@@ -248,5 +248,5 @@ class RayPool:
     def _nobody(self) -> CannotJudgeError:
         reasons = "; ".join(f"{slot.name}: {reason}" for slot, reason in self._reasons.items())
         return CannotJudgeError(
-            "No lane of the pool can be used.", cure=reasons or "No machine of the cluster has a GPU or a CPU for it."
+            "No lane of the pool can be used.", fix=reasons or "No machine of the cluster has a GPU or a CPU for it."
         )

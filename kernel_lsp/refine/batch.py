@@ -125,12 +125,12 @@ def begin_batch(folder: Path, kernels: Sequence[str], settings: Settings) -> Bat
     if file.exists():
         batch = _read_batch(file)
         if kernels and tuple(kernels) != batch.kernels:
-            cure = "Leave the files out to go on with it, or name another folder."
-            raise ConfigurationError("This sweep was begun for other kernels.", file, cure=cure)
+            fix = "Leave the files out to go on with it, or name another folder."
+            raise ConfigurationError("This sweep was begun for other kernels.", file, fix=fix)
         return batch
     if not kernels:
         raise ConfigurationError(
-            "There is no sweep in this folder yet.", folder, cure="Name the kernel files to refine."
+            "There is no sweep in this folder yet.", folder, fix="Name the kernel files to refine."
         )
     profile = find_profile(settings.model.profile)
     texts = [_target(name, settings).baseline.digest for name in kernels]
@@ -376,7 +376,7 @@ def _read_batch(file: Path) -> Batch:
             raise ValueError("it is of another version of this program")
         return Batch(file.parent, tuple(said.pop("kernels")), **said)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigurationError(f"The sweep cannot be read: {error}.", file, cure="Begin another one.") from None
+        raise ConfigurationError(f"The sweep cannot be read: {error}.", file, fix="Begin another one.") from None
 
 
 def _briefings(batch: Batch) -> dict[str, Briefing]:

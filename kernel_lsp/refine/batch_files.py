@@ -42,8 +42,8 @@ def read_answers(file: Path, troubles: dict[str, str]) -> dict[str, ModelAnswer]
             found[one] = read_answer(message.get("content") or "", thought, complete=whole)
             troubles.pop(one, None)
         except (KeyError, IndexError, TypeError, AttributeError) as error:
-            cure = "It must be the output of an OpenAI-compatible batch, one JSON object a line."
-            raise ConfigurationError(f"This is no answer of a batch endpoint: {error!r}.", file, number, cure) from None
+            fix = "It must be the output of an OpenAI-compatible batch, one JSON object a line."
+            raise ConfigurationError(f"This is no answer of a batch endpoint: {error!r}.", file, number, fix) from None
     return found
 
 

@@ -184,4 +184,4 @@ def _read(store: Store, row: VerdictRow, known: KnownOffers) -> Offer | None:
 
 
 def _older(path: Path) -> SourceError:
-    return SourceError("This result is for an older version of the kernel.", path, cure="Judge it again?")
+    return SourceError("This result is for an older version of the kernel.", path, fix="Judge it again?")

@@ -36,8 +36,8 @@ def require_gpu(settings: Settings) -> None:
         ConfigurationError: the setting `gpu` names none.
     """
     if not settings.refine.untimed and choose_gpu(settings.gpu) is None:
-        cure = "Run it on a machine with an NVIDIA GPU; `kernel-lsp check` and `kernel-lsp facts` work here too."
-        raise CannotJudgeError("nothing can be timed here, for there is no GPU", cure=cure)
+        fix = "Run it on a machine with an NVIDIA GPU; `kernel-lsp check` and `kernel-lsp facts` work here too."
+        raise CannotJudgeError("nothing can be timed here, for there is no GPU", fix=fix)
 
 
 def require_way(file: SourceFile, settings: Settings) -> None:
@@ -51,7 +51,7 @@ def require_way(file: SourceFile, settings: Settings) -> None:
         return
     if settings.refine.strategy == "tuner-only":
         message = "Only a model can write a kernel for a module, and the strategy `tuner-only` asks none."
-        raise ConfigurationError(message, file.path, cure="Set `refine.strategy` to another one.")
+        raise ConfigurationError(message, file.path, fix="Set `refine.strategy` to another one.")
     format_for(file, find_profile(find_endpoint(settings).profile), settings.refine.write)
 
 
@@ -158,6 +158,6 @@ def variant_changes(target: Target, found: Refinement) -> list[FileChange]:
 def _require_sound(session: Session) -> None:
     """Raise an error if the baseline itself is wrong."""
     if session.measured is not None and (ruling := session.measured.profile.findings.ruling) is not None:
-        cure = "Fix the kernel or its workload first; `kernel-lsp check` shows more."
+        fix = "Fix the kernel or its workload first; `kernel-lsp check` shows more."
         message = f"the kernel itself fails as it stands: {ruling.reason}"
-        raise WorkloadError(message, session.target.source.path, cure=cure)
+        raise WorkloadError(message, session.target.source.path, fix=fix)

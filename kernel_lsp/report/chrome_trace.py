@@ -25,8 +25,8 @@ def chrome_trace(verdict: Verdict) -> str:
     """
     trace = unpack(verdict.evidence.trace)
     if trace is None:
-        cure = "Judge it again."
-        raise ConfigurationError("This verdict was recorded without a trace of its time.", cure=cure)
+        fix = "Judge it again."
+        raise ConfigurationError("This verdict was recorded without a trace of its time.", fix=fix)
     outcome = {"verdict": verdict.verdict, "id": verdict.id, "left_out": trace.left_out}
     document = {"traceEvents": list(_events(trace)), "displayTimeUnit": "ms", "otherData": outcome}
     return json.dumps(document, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Shows the required tools that this machine has, and for each missing one its cost and its cure."""
+"""Shows the required tools that this machine has, and for each missing one its cost and its fix."""
 
 import json
 import re
@@ -31,7 +31,7 @@ class Item:
         detail: where it is, or what is special about it.
         found: whether it is here.
         cost: what cannot be done without it.
-        cure: the command that brings it.
+        fix: the command that brings it.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Item:
     version: str | None
     detail: str
     cost: str
-    cure: str
+    fix: str
 
 
 _COSTS = {
@@ -63,7 +63,7 @@ def survey() -> list[Item]:
 
 
 def survey_view(items: list[Item]) -> RenderableType:
-    """Return a table of the present tools, then the missing ones with cost and cure; print it with `crop=False`."""
+    """Return a table of the present tools, then the missing ones with cost and fix; print it with `crop=False`."""
     table = Table.grid(padding=(0, 2, 0, 0))
     for item in items:
         mark = Text("✓", "green") if item.found else Text("✗", "yellow")
@@ -76,8 +76,8 @@ def survey_view(items: list[Item]) -> RenderableType:
     missing: list[RenderableType] = []
     for item in items:
         if not item.found:
-            cure = Text(f"  {item.cure}", "cyan", no_wrap=True, overflow="ignore")  # to be copied whole
-            missing += [Text(), Text.assemble((item.name, "bold"), f": {item.cost}."), cure]
+            fix = Text(f"  {item.fix}", "cyan", no_wrap=True, overflow="ignore")  # to be copied whole
+            missing += [Text(), Text.assemble((item.name, "bold"), f": {item.cost}."), fix]
     return Group(table, *missing)
 
 
@@ -114,10 +114,10 @@ def _toolkit_version(folder: Path) -> str | None:
     return number[1] if number else None
 
 
-def _item(tool: Tool, cost: str, cure: str) -> Item:
+def _item(tool: Tool, cost: str, fix: str) -> Item:
     detail = "" if tool.path is None or tool.path.is_dir() else str(tool.path)
     if tool.path is not None and not tool.present:
         detail = f"{tool.path} does not answer"
     if tool.version is not None and tool.version.endswith("+cpu"):
         detail = "a build without CUDA: it cannot use a GPU"
-    return Item(tool.name, tool.present, tool.version, detail, cost, cure)
+    return Item(tool.name, tool.present, tool.version, detail, cost, fix)

@@ -18,6 +18,6 @@ def problem_view(error: KernelLspError) -> Table:
     if error.path is not None:
         place = f"{error.path}:{error.line}" if error.line else str(error.path)
         table.add_row(Text("at", "dim"), Text(place))
-    if error.cure:
-        table.add_row(Text("cure", "bold green"), Text(error.cure))
+    if error.fix:
+        table.add_row(Text("fix", "bold green"), Text(error.fix))
     return table

@@ -42,6 +42,6 @@ def _write(path: Path, text: str) -> None:
             file.write(text.encode())
     except FileExistsError:
         if path.is_dir() or path.read_bytes() != text.encode():
-            raise SourceError("there is another file of that name", path, cure="Name an empty folder.") from None
+            raise SourceError("there is another file of that name", path, fix="Name an empty folder.") from None
     except OSError as error:
-        raise SourceError(f"the file cannot be written: {error.strerror}", path, cure="Name another folder.") from None
+        raise SourceError(f"the file cannot be written: {error.strerror}", path, fix="Name another folder.") from None

@@ -4,7 +4,7 @@ from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule
 
 
-def _rule(number: int, name: str, summary: str, *, what: str, why: str, before: str, after: str, cure: str) -> Rule:
+def _rule(number: int, name: str, summary: str, *, what: str, why: str, before: str, after: str, fix: str) -> Rule:
     return Rule(
         id=f"KL{number:03}",
         name=name,
@@ -16,7 +16,7 @@ def _rule(number: int, name: str, summary: str, *, what: str, why: str, before: 
         why=why,
         before=before,
         after=after,
-        cure=cure,
+        fix=fix,
     )
 
 
@@ -30,7 +30,7 @@ UNAWAITED_COPY = _rule(
     "after a change of clocks, sizes or neighbours.",
     before="wait(&full[stage], parity ^ 1);  // the phase before: returns at once\nfloat v = tile[stage][threadIdx.x];",
     after="wait(&full[stage], parity);\nfloat v = tile[stage][threadIdx.x];",
-    cure="Wait for the barrier of this stage with the parity of this round, 0 in the first one; flip it each time that "
+    fix="Wait for the barrier of this stage with the parity of this round, 0 in the first one; flip it each time that "
     "the ring begins anew.",
 )
 
@@ -43,7 +43,7 @@ OVERWRITTEN_STAGE = _rule(
     why="The reader gets part of the next tile. It takes a slow reader and a fast copy to see it, so it passes tests.",
     before="load_tile(tile[stage], &full[stage]);  // the consumers may still read it",
     after="wait(&empty[stage], parity ^ 1);\nload_tile(tile[stage], &full[stage]);",
-    cure="Let consumers arrive at an `empty` barrier after their last read (after `wgmma.wait_group` or "
+    fix="Let consumers arrive at an `empty` barrier after their last read (after `wgmma.wait_group` or "
     "`cp.async.bulk.wait_group.read`), and wait for it before the stage is filled again.",
 )
 
@@ -58,7 +58,7 @@ TRANSACTION_BYTES = _rule(
     "bulk_copy(b, y, sizeof(b), &full);",
     after="arrive_expect_tx(&full, sizeof(a) + sizeof(b));\nbulk_copy(a, x, sizeof(a), &full);\n"
     "bulk_copy(b, y, sizeof(b), &full);",
-    cure="Announce the sum of all copies that signal the barrier in this phase. A tensor copy always counts its whole "
+    fix="Announce the sum of all copies that signal the barrier in this phase. A tensor copy always counts its whole "
     "box, also where that lies outside the tensor.",
 )
 
@@ -72,7 +72,7 @@ MISSING_PROXY_FENCE = _rule(
     before="tile[threadIdx.x] = v;\n__syncthreads();\nif (threadIdx.x == 0) bulk_store(y, tile, sizeof(tile));",
     after='tile[threadIdx.x] = v;\nasm volatile("fence.proxy.async.shared::cta;");\n__syncthreads();\n'
     "if (threadIdx.x == 0) bulk_store(y, tile, sizeof(tile));",
-    cure="Let each thread that wrote execute `fence.proxy.async.shared::cta` before the barrier.",
+    fix="Let each thread that wrote execute `fence.proxy.async.shared::cta` before the barrier.",
 )
 
 MISUSED_MBARRIER = _rule(
@@ -84,7 +84,7 @@ MISUSED_MBARRIER = _rule(
     why="Such a use is undefined: the barrier counts something else from then on, and hangs or opens at any time.",
     before="init(&full, 1);\narrive_expect_tx(&full, bytes);  // by each of 128 threads",
     after="init(&full, 1);\nif (threadIdx.x == 0) arrive_expect_tx(&full, bytes);",
-    cure="Make the count of `init` the number of arrivals in one phase, and let one thread initialise, before a "
+    fix="Make the count of `init` the number of arrivals in one phase, and let one thread initialise, before a "
     "barrier of the block.",
 )
 

@@ -35,4 +35,4 @@ def find_rule(name: str) -> Rule:
         return by_name[name.lower()]
     near = difflib.get_close_matches(name.lower(), [*by_name, *(i.lower() for i in RULES)], 1)
     guess = f"Did you mean {near[0].upper() if near[0] not in by_name else near[0]}? " if near else ""
-    raise ConfigurationError(f"There is no rule `{name}`.", cure=f"{guess}`kernel-lsp explain` lists them.")
+    raise ConfigurationError(f"There is no rule `{name}`.", fix=f"{guess}`kernel-lsp explain` lists them.")

@@ -14,7 +14,7 @@ ERROR = Rule(
     why="Nothing else can be said of a kernel that does not compile: it is neither run nor measured.",
     before='y[i] = two * x[i];  // identifier "two" is undefined',
     after="y[i] = 2.0f * x[i];",
-    cure="Mend what the message names; `kernel-lsp facts FILE` compiles alone.",
+    fix="Fix what the message names; `kernel-lsp facts FILE` compiles alone.",
     silenceable=False,
 )
 
@@ -29,7 +29,7 @@ WARNING = Rule(
     why="Compilers warn of little in device code; what they do warn of is mostly meant otherwise.",
     before="int unused = threadIdx.x;  // variable was declared but never referenced",
     after="// the line is gone",
-    cure="Mend what the message names.",
+    fix="Fix what the message names.",
 )
 
 RULES = (ERROR, WARNING)

@@ -16,7 +16,7 @@ WRONG = Rule(
     why="It is the one thing a kernel has to do.",
     before="acc = 0  # and the last partial tile is left out",
     after="for start in range(0, n, BLOCK):  # all of it, masked at the end",
-    cure="Look at the first wrong index: past a multiple of the block size it is a guard, from 0 on it is the formula.",
+    fix="Look at the first wrong index: past a multiple of the block size it is a guard, from 0 on it is the formula.",
     language=Language.TRITON,
 )
 
@@ -31,7 +31,7 @@ RUN_FAILED = Rule(
     why="It would do so for its callers.",
     before="module.scale[blocks, 2048](x, y, n)  # a block has at most 1024 threads",
     after="module.scale[2 * blocks, 1024](x, y, n)",
-    cure="Read the message: it carries the driver's or Python's own words.",
+    fix="Read the message: it carries the driver's or Python's own words.",
     language=Language.TRITON,
 )
 
@@ -46,7 +46,7 @@ BROKEN_WORKLOAD = Rule(
     why="Without it the kernel is compiled, but neither run nor compared with anything.",
     before="def inputs(n):\n    return torch.randn(n)  # not a tuple, not on the GPU",
     after='def inputs(n):\n    return (torch.randn(n, device="cuda"),)',
-    cure="Mend what the message names; `kernel-lsp explain workload` shows the form of a workload.",
+    fix="Fix what the message names; `kernel-lsp explain workload` shows the form of a workload.",
     language=Language.TRITON,
     silenceable=False,
 )
@@ -63,7 +63,7 @@ WEAK_WORKLOAD = Rule(
     why="A kernel that computes nothing would pass, so no verdict that rests on this workload means anything.",
     before="def inputs(n):\n    return (torch.zeros(n, device='cuda'),)",
     after="def inputs(n):\n    return (torch.randn(n, device='cuda'),)",
-    cure="Make inputs that vary, and tolerances no wider than the type needs.",
+    fix="Make inputs that vary, and tolerances no wider than the type needs.",
     language=Language.TRITON,
 )
 

@@ -4,7 +4,7 @@ from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule
 
 
-def _rule(number: int, name: str, summary: str, *, what: str, why: str, before: str, after: str, cure: str) -> Rule:
+def _rule(number: int, name: str, summary: str, *, what: str, why: str, before: str, after: str, fix: str) -> Rule:
     return Rule(
         id=f"KL{number:03}",
         name=name,
@@ -16,7 +16,7 @@ def _rule(number: int, name: str, summary: str, *, what: str, why: str, before: 
         why=why,
         before=before,
         after=after,
-        cure=cure,
+        fix=fix,
         silenceable=False,
     )
 
@@ -29,7 +29,7 @@ UNUSED_IGNORE = _rule(
     why="It would hide the next true finding, and it tells readers of a problem that is gone.",
     before="y[i] = x[i];  // kernel-lsp: ignore[KL030] transposed on purpose",
     after="y[i] = x[i];",
-    cure="Remove the id, or the whole comment.",
+    fix="Remove the id, or the whole comment.",
 )
 
 UNKNOWN_IGNORE = _rule(
@@ -41,7 +41,7 @@ UNKNOWN_IGNORE = _rule(
     why="It silences nothing, though it reads as if it did.",
     before="// kernel-lsp: ignore[KL999]",
     after="// kernel-lsp: ignore[KL031] two ways are cheaper than the padding",
-    cure="Name a rule from `kernel-lsp explain`.",
+    fix="Name a rule from `kernel-lsp explain`.",
 )
 
 RULES = (UNUSED_IGNORE, UNKNOWN_IGNORE)

@@ -4,7 +4,7 @@ from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule
 
 
-def _rule(number: int, name: str, summary: str, *, what: str, why: str, before: str, after: str, cure: str) -> Rule:
+def _rule(number: int, name: str, summary: str, *, what: str, why: str, before: str, after: str, fix: str) -> Rule:
     return Rule(
         id=f"KL{number:03}",
         name=name,
@@ -16,7 +16,7 @@ def _rule(number: int, name: str, summary: str, *, what: str, why: str, before: 
         why=why,
         before=before,
         after=after,
-        cure=cure,
+        fix=fix,
     )
 
 
@@ -30,8 +30,7 @@ OUT_OF_BOUNDS = _rule(
     "order turns it into a wrong result or `CUDA error: an illegal memory access was encountered`.",
     before="int i = blockIdx.x * blockDim.x + threadIdx.x;\ny[i] = 2.0f * x[i];  // the last block reaches past n",
     after="int i = blockIdx.x * blockDim.x + threadIdx.x;\nif (i < n) y[i] = 2.0f * x[i];",
-    cure="Guard the access by the true size (`if (i < n)`; in Triton a `mask=`), and check the strides that are "
-    "passed.",
+    fix="Guard the access by the true size (`if (i < n)`; in Triton a `mask=`), and check the strides that are passed.",
 )
 
 MISALIGNED = _rule(
@@ -43,7 +42,7 @@ MISALIGNED = _rule(
     "only on some inputs (a view that starts at an odd element, an odd row length), so tests seldom meet it.",
     before="float4 v = *reinterpret_cast<const float4*>(x + row * cols);  // cols may be odd",
     after="if (cols % 4 == 0) { /* float4 */ } else { /* one element at a time */ }",
-    cure="Take the wide path only where base and stride allow it, or declare what callers guarantee in the workload's "
+    fix="Take the wide path only where base and stride allow it, or declare what callers guarantee in the workload's "
     "CONTRACT.",
 )
 
@@ -56,7 +55,7 @@ UNINITIALISED_GLOBAL = _rule(
     "and wrong in production.",
     before="y = torch.empty_like(x)          # launch\natomicAdd(&y[i], value);         // kernel",
     after="y = torch.zeros_like(x)          # launch\natomicAdd(&y[i], value);         // kernel",
-    cure="Write the element before it is read, or allocate with `torch.zeros`.",
+    fix="Write the element before it is read, or allocate with `torch.zeros`.",
 )
 
 UNINITIALISED_SHARED = _rule(
@@ -68,7 +67,7 @@ UNINITIALISED_SHARED = _rule(
     "element, and the reduction after it adds garbage.",
     before="if (i < n) tile[threadIdx.x] = x[i];\n__syncthreads();\nsum += tile[threadIdx.x ^ 1];",
     after="tile[threadIdx.x] = i < n ? x[i] : 0.0f;\n__syncthreads();\nsum += tile[threadIdx.x ^ 1];",
-    cure="Let every thread store, with the neutral element where there is no input.",
+    fix="Let every thread store, with the neutral element where there is no input.",
 )
 
 SHARED_RACE = _rule(
@@ -81,7 +80,7 @@ SHARED_RACE = _rule(
     "block size, compiler or GPU.",
     before="tile[threadIdx.x] = x[i];\ny[i] = tile[blockDim.x - 1 - threadIdx.x];",
     after="tile[threadIdx.x] = x[i];\n__syncthreads();\ny[i] = tile[blockDim.x - 1 - threadIdx.x];",
-    cure="Put `__syncthreads()` (within a warp `__syncwarp()`) between writing and reading; in loops also before the "
+    fix="Put `__syncthreads()` (within a warp `__syncwarp()`) between writing and reading; in loops also before the "
     "next round's writes.",
 )
 
@@ -93,7 +92,7 @@ GLOBAL_RACE = _rule(
     why="Blocks run in no order; the last one wins, and another one wins tomorrow.",
     before="histogram[bin] += 1;",
     after="atomicAdd(&histogram[bin], 1);",
-    cure="Use an atomic, give each block its own output and add those up, or make each element one block's.",
+    fix="Use an atomic, give each block its own output and add those up, or make each element one block's.",
 )
 
 DIVERGENT_BARRIER = _rule(
@@ -104,7 +103,7 @@ DIVERGENT_BARRIER = _rule(
     why="The behaviour is undefined: a hang on one GPU, on another threads that run on with half-written data.",
     before="if (i >= n) return;\ntile[threadIdx.x] = x[i];\n__syncthreads();",
     after="if (i < n) tile[threadIdx.x] = x[i];\n__syncthreads();\nif (i >= n) return;",
-    cure="Move the barrier out of the branch, and return only after the last barrier.",
+    fix="Move the barrier out of the branch, and return only after the last barrier.",
 )
 
 INACTIVE_LANE = _rule(
@@ -116,7 +115,7 @@ INACTIVE_LANE = _rule(
     why="What such a lane gives is undefined, and the warp may wait for it for ever.",
     before="if (threadIdx.x < 20)\n    v += __shfl_down_sync(0xffffffff, v, 8);",
     after="v = threadIdx.x < 20 ? v : 0.0f;\nv += __shfl_down_sync(0xffffffff, v, 8);",
-    cure="Let all lanes of the mask execute it, with neutral values where needed, or pass the mask of those that do.",
+    fix="Let all lanes of the mask execute it, with neutral values where needed, or pass the mask of those that do.",
 )
 
 DEADLOCK = _rule(
@@ -127,7 +126,7 @@ DEADLOCK = _rule(
     why="On a GPU the kernel hangs and takes the process with it.",
     before="while (atomicCAS(lock, 0, 1) != 0) {}  // blocks that hold it wait at a barrier",
     after="if (threadIdx.x == 0) while (atomicCAS(lock, 0, 1) != 0) {}\n__syncthreads();",
-    cure="Let all threads pass the same barriers, and let one thread take a lock for its block.",
+    fix="Let all threads pass the same barriers, and let one thread take a lock for its block.",
 )
 
 RUNAWAY = _rule(
@@ -138,7 +137,7 @@ RUNAWAY = _rule(
     why="A loop whose condition never fails hangs the GPU; so does one that waits for a block that is not there.",
     before="for (unsigned i = n - 1; i >= 0; --i) sum += x[i];  // unsigned is never below zero",
     after="for (int i = n - 1; i >= 0; --i) sum += x[i];",
-    cure="Check the condition of the loop that the finding names, at the sizes of the case it names.",
+    fix="Check the condition of the loop that the finding names, at the sizes of the case it names.",
 )
 
 RULES = (

@@ -18,7 +18,7 @@ def _hint(
     why: str,
     before: str,
     after: str,
-    cure: str,
+    fix: str,
     in_triton: str | None = None,
 ) -> Rule:
     return Rule(
@@ -32,8 +32,8 @@ def _hint(
         why=why,
         before=before,
         after=after,
-        cure=cure,
-        cures={Language.TRITON: in_triton} if in_triton else {},
+        fix=fix,
+        fixes={Language.TRITON: in_triton} if in_triton else {},
     )
 
 
@@ -48,7 +48,7 @@ UNCOALESCED = _hint(
     "of each.",
     before="float v = x[threadIdx.x * cols + col];  // neighbours lie a row apart",
     after="float v = x[row * cols + threadIdx.x];  // neighbours lie side by side",
-    cure="Let neighbouring threads take neighbouring elements: swap the roles of the indices, or go through a shared "
+    fix="Let neighbouring threads take neighbouring elements: swap the roles of the indices, or go through a shared "
     "tile.",
 )
 
@@ -62,7 +62,7 @@ BANK_CONFLICT = _hint(
     "one.",
     before="__shared__ float tile[32][32];\ny[i] = tile[threadIdx.x][threadIdx.y];",
     after="__shared__ float tile[32][33];\ny[i] = tile[threadIdx.x][threadIdx.y];",
-    cure="Pad the row by one word, or permute (swizzle) the columns by the row.",
+    fix="Pad the row by one word, or permute (swizzle) the columns by the row.",
 )
 
 SPILL = _hint(
@@ -75,7 +75,7 @@ SPILL = _hint(
     "gained by fewer registers.",
     before="__global__ void __launch_bounds__(1024, 2) gemm(...)  // leaves 32 registers a thread",
     after="__global__ void __launch_bounds__(256, 2) gemm(...)   // leaves 128",
-    cure="Loosen `__launch_bounds__` or `--maxrregcount`, keep fewer elements per thread, unroll less.",
+    fix="Loosen `__launch_bounds__` or `--maxrregcount`, keep fewer elements per thread, unroll less.",
     in_triton="Take smaller blocks or a larger `num_warps`, or raise `maxnreg` where one is set.",
 )
 
@@ -90,7 +90,7 @@ OCCUPANCY = _hint(
     "occupancy falls in cliffs, and just past a cliff it is cheap to get back.",
     before="// 88 registers, 256 threads: 2 blocks, 25 %",
     after="__launch_bounds__(256, 3)  // 80 registers: 3 blocks, 38 %",
-    cure="Ask for the next cliff with `__launch_bounds__(threads, blocks)`, or change what the finding names.",
+    fix="Ask for the next cliff with `__launch_bounds__(threads, blocks)`, or change what the finding names.",
     in_triton="Launch with another `num_warps` or with `maxnreg`, or take smaller blocks.",
 )
 
@@ -103,7 +103,7 @@ LOCAL_ARRAY = _hint(
     why="Registers have no addresses. An array indexed by a variable is kept in local memory, behind the caches.",
     before="float v[8];\nfor (int k = 0; k < count; ++k) sum += v[k];  // count is not a constant",
     after="float v[8];\n#pragma unroll\nfor (int k = 0; k < 8; ++k) if (k < count) sum += v[k];",
-    cure="Give the loop a constant length and unroll it, or keep the array in shared memory.",
+    fix="Give the loop a constant length and unroll it, or keep the array in shared memory.",
 )
 
 NARROW = _hint(
@@ -116,7 +116,7 @@ NARROW = _hint(
     "flight, and not the memory, becomes the limit.",
     before="const __half* x;\nfloat v = __half2float(x[i]);",
     after="const __half2* x2;\nfloat2 v = __half22float2(x2[i]);  // or 8 halves through a uint4",
-    cure="Give each thread 2 to 8 neighbouring elements and load them as one vector.",
+    fix="Give each thread 2 to 8 neighbouring elements and load them as one vector.",
 )
 
 DIVERGENCE = _hint(
@@ -128,7 +128,7 @@ DIVERGENCE = _hint(
     why="A warp executes both sides of a branch one after the other, so the idle half costs as much as the busy one.",
     before="if (threadIdx.x % 2 == 0) heavy(x[i]);",
     after="if (threadIdx.x < blockDim.x / 2) heavy(x[2 * i]);",
-    cure="Let whole warps take the same branch: renumber the work, or sort it by the branch it takes.",
+    fix="Let whole warps take the same branch: renumber the work, or sort it by the branch it takes.",
 )
 
 EXCESS_TRAFFIC = _hint(
@@ -140,7 +140,7 @@ EXCESS_TRAFFIC = _hint(
     why="What is read again comes from the caches at best, and at larger sizes from memory: the time grows with it.",
     before="for (int k = 0; k < n; ++k) acc += a[row * n + k] * b[k * n + col];  // each element n times",
     after="// tiles of a and b in shared memory: each element n / TILE times",
-    cure="Keep what is used again in registers or a shared tile, and do more of the work in one pass.",
+    fix="Keep what is used again in registers or a shared tile, and do more of the work in one pass.",
 )
 
 RULES = (UNCOALESCED, BANK_CONFLICT, SPILL, OCCUPANCY, LOCAL_ARRAY, NARROW, DIVERGENCE, EXCESS_TRAFFIC)

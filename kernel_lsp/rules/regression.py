@@ -3,7 +3,7 @@
 from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule
 
-_CURE = "See `kernel-lsp facts`; if the change is meant, record it with `kernel-lsp check --update-baseline`."
+_FIX = "See `kernel-lsp facts`; if the change is meant, record it with `kernel-lsp check --update-baseline`."
 
 
 def _regression(
@@ -20,7 +20,7 @@ def _regression(
         why=why,
         before=before,
         after=after,
-        cure=_CURE,
+        fix=_FIX,
     )
 
 

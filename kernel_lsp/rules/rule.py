@@ -50,9 +50,9 @@ class Rule:
         why: why it matters, in Markdown.
         before: code that violates it.
         after: the same code, corrected.
-        cure: the usual cure, one or two sentences; also part of the finding.
+        fix: the usual fix, one or two sentences; also part of the finding.
         language: language of `before` and `after`.
-        cures: cures for languages where they differ.
+        fixes: fixes for languages where they differ.
         silenceable: True if an ignore can silence it.
     """
 
@@ -66,14 +66,14 @@ class Rule:
     why: str
     before: str
     after: str
-    cure: str
+    fix: str
     language: Language = Language.CUDA
     silenceable: bool = True
-    cures: Mapping[Language, str] = field(default_factory=dict[Language, str])
+    fixes: Mapping[Language, str] = field(default_factory=dict[Language, str])
 
-    def cure_in(self, language: Language) -> str:
-        """Return the usual cure in a file of that language."""
-        return self.cures.get(language, self.cure)
+    def fix_in(self, language: Language) -> str:
+        """Return the usual fix in a file of that language."""
+        return self.fixes.get(language, self.fix)
 
     @property
     def page(self) -> str:
@@ -92,8 +92,8 @@ class Rule:
             f"## What it reports\n\n{self.what}",
             f"## Why it matters\n\n{self.why}",
             f"## Example\n\n```{fence}\n{self.before}\n```\n\nBetter:\n\n```{fence}\n{self.after}\n```",
-            f"## What usually cures it\n\n{self.cure}"
-            + "".join(f" In {source_part(other).title}: {cure}" for other, cure in self.cures.items()),
+            f"## What usually fixes it\n\n{self.fix}"
+            + "".join(f" In {source_part(other).title}: {fix}" for other, fix in self.fixes.items()),
             f"## To silence it\n\n{silence}",
         )
         return "\n\n".join(parts) + "\n"

@@ -18,7 +18,7 @@ def system_paths() -> list[str]:
 
 
 def passed_on() -> dict[str, str]:
-    """Return the variables of this process that nurseries and workers get too."""
+    """Return the variables of this process that zygotes and workers get too."""
     return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
 
 

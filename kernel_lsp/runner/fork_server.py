@@ -1,9 +1,9 @@
-"""The fork server: it has imported the heavy libraries, and forks a nursery for each session of this user that asks.
+"""The fork server: it has imported the heavy libraries, and forks a zygote for each session of this user that asks.
 
-Importing torch takes seconds, and every command would wait for that. Neither this process nor the nurseries, which are
+Importing torch takes seconds, and every command would wait for that. Neither this process nor the zygotes, which are
 its forks, run anything of a user's, so that nothing of one session is alive in another. It listens at a socket that
-`warm` has made, answers none that is confined as workers are, and ends when nobody has asked for a while, or when the
-socket is gone from its place.
+`fork_server_client` has made, answers none that is confined as workers are, and ends when nobody has asked for a
+while, or when the socket is gone from its place.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from typing import NoReturn
 
 import msgspec
 
-from kernel_lsp.runner import nursery
+from kernel_lsp.runner import zygote
 from kernel_lsp.runner.libraries import harmless, importable
 from kernel_lsp.runner.sandbox import is_confined
 
@@ -31,8 +31,8 @@ _TALK_SECONDS = 5.0
 _CREDENTIALS = "3i"  # process, user and group, as Linux's SO_PEERCRED has them
 
 
-class NurseryRequest(msgspec.Struct, frozen=True, tag=True):
-    """A nursery to fork; its socket comes with the request. The answer is its process id as text, and a pidfd.
+class ZygoteRequest(msgspec.Struct, frozen=True, tag=True):
+    """A zygote to fork; its socket comes with the request. The answer is its process id as text, and a pidfd.
 
     Attributes:
         folder: what all its workers' folders lie in.
@@ -46,7 +46,7 @@ class NurseryRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class ImportRequest(msgspec.Struct, frozen=True, tag=True):
-    """Modules of this program, and of installed packages as far as they can be, to import for later nurseries.
+    """Modules of this program, and of installed packages as far as they can be, to import for later zygotes.
 
     It is not answered.
     """
@@ -55,7 +55,7 @@ class ImportRequest(msgspec.Struct, frozen=True, tag=True):
     libraries: tuple[str, ...] = ()
 
 
-Requests = msgspec.json.Decoder(NurseryRequest | ImportRequest)
+Requests = msgspec.json.Decoder(ZygoteRequest | ImportRequest)
 
 
 def main() -> None:
@@ -67,7 +67,7 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     for module in modules:
         importlib.import_module(module)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended nurseries leave no zombies
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended zygotes leave no zombies
     place = Path(path)
     own = _identity(place)
     asked = time.monotonic()
@@ -93,7 +93,7 @@ def _answer(connection: socket.socket, listening: socket.socket) -> None:
     connection.settimeout(_TALK_SECONDS)
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(_CREDENTIALS))
     process, user, _ = struct.unpack(_CREDENTIALS, peer)
-    if user != os.getuid() or is_confined(process):  # workers are confined, nurseries are not
+    if user != os.getuid() or is_confined(process):  # workers are confined, zygotes are not
         return
     data, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 1)
     request = Requests.decode(data)
@@ -109,7 +109,7 @@ def _answer(connection: socket.socket, listening: socket.socket) -> None:
     if pid == 0:
         connection.close()
         listening.close()
-        _become_nursery(request, descriptors[0])
+        _become_zygote(request, descriptors[0])
     os.close(descriptors[0])
     handle = os.pidfd_open(pid)
     try:
@@ -118,14 +118,14 @@ def _answer(connection: socket.socket, listening: socket.socket) -> None:
         os.close(handle)
 
 
-def _become_nursery(request: NurseryRequest, descriptor: int) -> NoReturn:
+def _become_zygote(request: ZygoteRequest, descriptor: int) -> NoReturn:
     status = 1
     try:
         os.setsid()
         os.environ.clear()
         os.environ.update(request.environment)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        nursery.serve(socket.socket(fileno=descriptor), request.folder, request.modules)
+        zygote.serve(socket.socket(fileno=descriptor), request.folder, request.modules)
         status = 0
     except BaseException:
         traceback.print_exc()

@@ -1,8 +1,8 @@
-"""The installed packages that a user's files import: nurseries import them too, so that later workers find them there.
+"""The installed packages that a user's files import: zygotes import them too, so that later workers find them there.
 
-A nursery runs nothing of a user's, and its forks are to use threads and the GPU: so only what is installed beside torch
+A zygote runs nothing of a user's, and its forks are to use threads and the GPU: so only what is installed beside torch
 is imported there, and only if importing it started no thread and opened no GPU in the worker that needed it first. That
-worker may have seen no GPU, so where the nursery sees one a fork of it imports first what it is to import.
+worker may have seen no GPU, so where the zygote sees one a fork of it imports first what it is to import.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ class Before:
 
 
 def importable(names: Iterable[str]) -> list[str]:
-    """Return those of the modules that a nursery may import."""
+    """Return those of the modules that a zygote may import."""
     return [name for name in names if _may_be_imported(name) and _is_installed(_root(name))]
 
 

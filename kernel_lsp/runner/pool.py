@@ -1,4 +1,4 @@
-"""Start workers on demand: nurseries by flavour, spares kept warm; all of them end when the pool is closed."""
+"""Start workers on demand, each forked by the zygote of its flavour; all of them end when the pool is closed."""
 
 import asyncio
 import contextlib
@@ -20,15 +20,15 @@ from platformdirs import user_cache_path
 from kernel_lsp.config.variables import named_variables
 from kernel_lsp.errors import RunnerError
 from kernel_lsp.runner.environment import environment_in, passed_on, system_paths
-from kernel_lsp.runner.fork_server import NurseryRequest
+from kernel_lsp.runner.fork_server import ZygoteRequest
+from kernel_lsp.runner.fork_server_client import ForkedZygote, ForkServer
 from kernel_lsp.runner.libraries import shared
-from kernel_lsp.runner.nursery import ForkRequest
-from kernel_lsp.runner.open_nursery import NurseryGoneError, OpenNursery, fork_worker
+from kernel_lsp.runner.open_zygote import OpenZygote, ZygoteGoneError, fork_worker
 from kernel_lsp.runner.sandbox import Confinement
 from kernel_lsp.runner.sessions import kill_session
 from kernel_lsp.runner.spans import SpanLog, WorkSpan
-from kernel_lsp.runner.warm import ForkServer, WarmNursery
 from kernel_lsp.runner.worker import Worker
+from kernel_lsp.runner.zygote import ForkRequest
 
 ATTEMPTS = 2
 """How often anything is tried that breaks the workers, each time with others."""
@@ -39,7 +39,7 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 
 
 class Flavour(StrEnum):
-    """The set of modules that a worker's nursery has imported, and its environment."""
+    """The set of modules that a worker's zygote has imported, and its environment."""
 
     GPU = "gpu"
     COMPILE = "compile"
@@ -49,7 +49,7 @@ class Flavour(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """The modules and environment of a nursery; it imports those in `own` itself, as they depend on its environment."""
+    """The modules and environment of a zygote; it imports those in `own` itself, as they depend on its environment."""
 
     imports: tuple[str, ...]
     own: tuple[str, ...] = ()
@@ -77,11 +77,11 @@ _RECIPES = {
 class Pool:
     """Starts workers. Use as an async context manager; leaving it kills every worker it started, and starts no more.
 
-    `gpu` is the UUID of the one GPU that its workers see. Without one, build workers are forked from the nursery of
+    `gpu` is the UUID of the one GPU that its workers see. Without one, build workers are forked from the zygote of
     emulating workers, because importing torch twice takes twice as long. `folder` holds all files that workers write,
-    and is removed with the pool; if this process is killed, each nursery removes its own part. With `warm_minutes` the
-    imported modules stay in memory for that long, for the next session of this user (see `warm`). `spans` has the time
-    of each start and request, for traces.
+    and is removed with the pool; if this process is killed, each zygote removes its own part. With `warm_minutes` the
+    imported modules stay in memory for that long, for the next session of this user (see `fork_server`). `spans` has
+    the time of each start and request, for traces.
     """
 
     def __init__(self, gpu: str | None = None, *, warm_minutes: float = 0.0) -> None:
@@ -96,7 +96,7 @@ class Pool:
         self._variables: set[str] = set()
         self._allowing, self._before = 0, (self._readable, self._variables)
         self._writable = {_ITSELF, *_DEVICES, *map(str, Path("/dev").glob("nvidia*"))}
-        self._nurseries: dict[Flavour, asyncio.Task[OpenNursery]] = {}
+        self._zygotes: dict[Flavour, asyncio.Task[OpenZygote]] = {}
         self._workers: set[Worker] = set()
         self._programs: set[int] = set()
         self._closed = False
@@ -138,27 +138,27 @@ class Pool:
 
     def preload(self, *flavours: Flavour) -> None:
         """Start importing in the background, so that the first worker need not wait."""
-        for nursery in map(self._nursery, flavours):
-            if nursery not in self._nurseries:
-                self._nurseries[nursery] = asyncio.create_task(self._start(nursery))
+        for zygote in map(self._zygote, flavours):
+            if zygote not in self._zygotes:
+                self._zygotes[zygote] = asyncio.create_task(self._start(zygote))
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """Return the modules that nurseries import before later workers start."""
+        """Return the modules that zygotes import before later workers start."""
         return tuple(self._libraries)
 
     def foresee(self, libraries: Iterable[str]) -> None:
-        """Let nurseries import modules of installed packages before later workers start."""
+        """Let zygotes import modules of installed packages before later workers start."""
         self._libraries |= dict.fromkeys(libraries)
 
     def scratch(self, flavour: Flavour) -> Path:
         """Return the folder in which workers of one flavour live."""
-        folder = self.folder / self._nursery(flavour) / flavour
+        folder = self.folder / self._zygote(flavour) / flavour
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def _nursery(self, flavour: Flavour) -> Flavour:
-        """Return the flavour whose nursery forks these workers."""
+    def _zygote(self, flavour: Flavour) -> Flavour:
+        """Return the flavour whose zygote forks these workers."""
         return Flavour.EMULATE if flavour is Flavour.BUILD and self.gpu is None else flavour
 
     async def worker(
@@ -175,7 +175,7 @@ class Pool:
     ) -> Worker:
         """Return a fresh worker running `kernel_lsp.runner.workers.ROLE` with `parameters`.
 
-        With `triton` or `problem` its nursery first imports modules for Triton or for KernelBench problems. Besides its
+        With `triton` or `problem` its zygote first imports modules for Triton or for KernelBench problems. Besides its
         own folder and the paths in `allowed` it may read the paths in `read`, write those in `write`, and start
         processes only with `processes`.
 
@@ -186,10 +186,10 @@ class Pool:
         readable, variables = self._readable | set(map(str, read)), set(self._variables)
         self.preload(flavour)
         with self.spans.span(f"wait for the imports of {flavour} workers"):
-            nursery = await asyncio.shield(self._nurseries[self._nursery(flavour)])
+            zygote = await asyncio.shield(self._zygotes[self._zygote(flavour)])
         first = _FIRST.get((triton, problem))
         for module in filter(None, (first, _LATER.get(role))):
-            self._first_imports.setdefault(self._nursery(flavour), {})[module] = None
+            self._first_imports.setdefault(self._zygote(flavour), {})[module] = None
         scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self.scratch(flavour)))
         confinement: Confinement = {
             # The oracle maps the memory of subjects, which Landlock would forbid; it runs no candidate.
@@ -210,10 +210,10 @@ class Pool:
         )
         with self.spans.span(f"fork {role}"):
             try:
-                pid, ours = await fork_worker(nursery, request, parameters)
-            except NurseryGoneError:
+                pid, ours = await fork_worker(zygote, request, parameters)
+            except ZygoteGoneError:
                 scratch.mkdir(parents=True, exist_ok=True)
-                pid, ours = await fork_worker(await self._another(flavour, nursery), request, parameters)
+                pid, ours = await fork_worker(await self._another(flavour, zygote), request, parameters)
         worker = Worker(pid, ours, scratch, role, frozenset(readable | variables), self.spans)
         self._workers.add(worker)
         self._pids.add(pid)
@@ -222,16 +222,16 @@ class Pool:
             worker.kill()
         return worker
 
-    async def _another(self, flavour: Flavour, gone: OpenNursery) -> OpenNursery:
-        """Return a nursery in place of one that is gone; of several callers the first starts it."""
-        kind = self._nursery(flavour)
-        task = self._nurseries.get(kind)
+    async def _another(self, flavour: Flavour, gone: OpenZygote) -> OpenZygote:
+        """Return a zygote in place of one that is gone; of several callers the first starts it."""
+        kind = self._zygote(flavour)
+        task = self._zygotes.get(kind)
         if task is not None and task.done() and task.result() is gone:
-            del self._nurseries[kind]
+            del self._zygotes[kind]
             await gone.close()
         self._require_open()
         self.preload(flavour)
-        return await asyncio.shield(self._nurseries[kind])
+        return await asyncio.shield(self._zygotes[kind])
 
     async def run(self, command: Sequence[str], *, deadline: float) -> tuple[int | None, str]:
         """Run a program to its end; return its exit status and output. The status is None if killed after `deadline` s.
@@ -278,37 +278,37 @@ class Pool:
         return frozenset(self._pids)
 
     async def close(self) -> None:
-        """Kill all workers, programs and nurseries."""
+        """Kill all workers, programs and zygotes."""
         self._closed = True
         for worker in tuple(self._workers):
             worker.kill()
         for program in self._programs:
             kill_session(program)
-        for task in self._nurseries.values():
+        for task in self._zygotes.values():
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, RunnerError):
                 await (await task).close()
-        self._nurseries.clear()
+        self._zygotes.clear()
         for flavour, modules in self._first_imports.items() if self._warm_minutes else ():
             await self._fork_server(flavour).should_import(tuple(modules), shared(self._libraries))
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _require_open(self) -> None:
         if self._closed:
-            raise RunnerError("no process is started any more: what would use it has ended", cure="Start again.")
+            raise RunnerError("no process is started any more: what would use it has ended", fix="Start again.")
 
-    async def _start(self, flavour: Flavour) -> OpenNursery:
+    async def _start(self, flavour: Flavour) -> OpenZygote:
         ours, theirs = socket.socketpair()
         recipe, folder = _RECIPES[flavour], self.folder / flavour
         folder.mkdir(exist_ok=True)
         environment = self._environment_of(recipe) | {"XDG_CACHE_HOME": str(user_cache_path())}
-        process: asyncio.subprocess.Process | WarmNursery | None = None
+        process: asyncio.subprocess.Process | ForkedZygote | None = None
         if self._warm_minutes:
-            request = NurseryRequest(str(folder), environment, recipe.own)
-            process = await self._fork_server(flavour).nursery(request, theirs)
+            request = ZygoteRequest(str(folder), environment, recipe.own)
+            process = await self._fork_server(flavour).zygote(request, theirs)
         if process is None:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "kernel_lsp.runner.nursery", str(folder), *recipe.imports, *recipe.own),
+                *(sys.executable, "-P", "-m", "kernel_lsp.runner.zygote", str(folder), *recipe.imports, *recipe.own),
                 stdin=theirs.fileno(),
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
@@ -317,22 +317,22 @@ class Pool:
             )
         theirs.close()
         ours.setblocking(False)
-        nursery = OpenNursery(process, ours)
+        zygote = OpenZygote(process, ours)
         try:
             async with asyncio.timeout(_START_SECONDS):
                 ready = await asyncio.get_running_loop().sock_recv(ours, 64)
         except (TimeoutError, OSError):
             ready = b""
         except asyncio.CancelledError:
-            await nursery.close()
+            await zygote.close()
             raise
         if ready != b"ready\n":
-            said = await nursery.close()
+            said = await zygote.close()
             raise RunnerError(
                 f"the {flavour} workers cannot start: {said[-1] if said else 'no answer'}",
-                cure="Install what is missing with: pip install 'kernel-lsp[gpu]'.",
+                fix="Install what is missing with: pip install 'kernel-lsp[gpu]'.",
             )
-        return nursery
+        return zygote
 
     def _fork_server(self, flavour: Flavour) -> ForkServer:
         if flavour not in self._servers:

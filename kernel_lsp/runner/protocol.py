@@ -42,7 +42,7 @@ class RemoteError:
         message: its text.
         trace: its traceback.
         own: True for an error of ours: anyone may call one of theirs by the same name.
-        path, line, cure: of an error of ours.
+        path, line, fix: of an error of ours.
     """
 
     kind: str
@@ -51,7 +51,7 @@ class RemoteError:
     own: bool = False
     path: str | None = None
     line: int | None = None
-    cure: str | None = None
+    fix: str | None = None
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -99,7 +99,7 @@ def describe_error(error: BaseException) -> RemoteError:
     trace = _utf8(traceback.format_exc())
     if isinstance(error, KernelLspError):
         path = str(error.path) if error.path else None
-        return RemoteError(type(error).__name__, _utf8(error.message), trace, True, path, error.line, error.cure)
+        return RemoteError(type(error).__name__, _utf8(error.message), trace, True, path, error.line, error.fix)
     return RemoteError(type(error).__name__, _utf8(str(error).strip()) or type(error).__name__, trace)
 
 
@@ -109,7 +109,7 @@ def error_of(described: RemoteError, known: Mapping[str, type[KernelLspError]]) 
     if kind is None:
         return WorkerFailure(described.kind, described.message, described.trace)
     path = Path(described.path) if described.path else None
-    return kind(described.message, path, described.line, described.cure)
+    return kind(described.message, path, described.line, described.fix)
 
 
 class WorkerFailure(Exception):  # noqa: N818 - it is the candidate that failed, often rightly

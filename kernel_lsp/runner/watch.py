@@ -1,6 +1,6 @@
 """Measure the processes, memory, disk and output of a worker and its children, and find excess.
 
-Limits of Linux's own count by user, or not at all where that is root; so a nursery looks at its workers' sessions a few
+Limits of Linux's own count by user, or not at all where that is root; so a zygote looks at its workers' sessions a few
 times a second.
 """
 

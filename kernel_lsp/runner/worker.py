@@ -78,7 +78,7 @@ class Worker:
             WorkerTimedOut: no answer in time; the worker's process group has been killed.
             WorkerDied: the process ended or broke the protocol; likewise killed.
             WorkerFailure: what the worker was told to run raised.
-            KernelLspError: the worker reports something the user can mend.
+            KernelLspError: the worker reports something the user can fix.
         """
         async with self._turn:
             return await self._ask(request, deadline)

@@ -85,24 +85,24 @@ def read_source(path: Path) -> SourceFile:
     try:
         str(path.absolute()).encode()
     except UnicodeEncodeError:
-        raise SourceError("The path is not UTF-8.", path, cure="Rename the file or the folder it lies in.") from None
+        raise SourceError("The path is not UTF-8.", path, fix="Rename the file or the folder it lies in.") from None
     try:
         about = path.stat()
         if stat.S_ISDIR(about.st_mode):
-            raise SourceError("This is a directory.", path, cure=f"Name a {_one_of(suffixes())} file in it.")
+            raise SourceError("This is a directory.", path, fix=f"Name a {_one_of(suffixes())} file in it.")
         if not stat.S_ISREG(about.st_mode):
-            cure = f"Save its text to a {_one_of(suffixes())} file."
-            raise SourceError("This is a pipe or a device.", path, cure=cure)
+            fix = f"Save its text to a {_one_of(suffixes())} file."
+            raise SourceError("This is a pipe or a device.", path, fix=fix)
         if about.st_size > LARGEST_BYTES:
             size = f"{about.st_size / 2**20:.1f} MiB"
-            cure = "Move the kernel to a file of its own."
-            raise SourceError(f"The file has {size}; kernel files may have 8 MiB.", path, cure=cure)
+            fix = "Move the kernel to a file of its own."
+            raise SourceError(f"The file has {size}; kernel files may have 8 MiB.", path, fix=fix)
         data = path.read_bytes()
     except FileNotFoundError:
-        raise SourceError("There is no such file.", path, cure=_similar_file(path)) from None
+        raise SourceError("There is no such file.", path, fix=_similar_file(path)) from None
     except OSError as error:
-        cure = "Check its permissions."
-        raise SourceError(f"The file cannot be read: {error.strerror}.", path, cure=cure) from error
+        fix = "Check its permissions."
+        raise SourceError(f"The file cannot be read: {error.strerror}.", path, fix=fix) from error
     try:
         # Python accepts a byte order mark in a file, and not in a text.
         return SourceFile(path, data.decode("utf-8-sig" if is_python(path) else "utf-8"))
@@ -122,11 +122,11 @@ def write_new(path: Path, text: str) -> None:
         with path.open("x", encoding="utf-8", newline="") as file:
             file.write(text)
     except FileExistsError:
-        cure = "Rename that file, or go on from it."
-        raise SourceError("There is such a file already, so it was left alone.", path, cure=cure) from None
+        fix = "Rename that file, or go on from it."
+        raise SourceError("There is such a file already, so it was left alone.", path, fix=fix) from None
     except OSError as error:
-        cure = "Check its folder's rights."
-        raise SourceError(f"The file cannot be written: {error.strerror}.", path, cure=cure) from None
+        fix = "Check its folder's rights."
+        raise SourceError(f"The file cannot be written: {error.strerror}.", path, fix=fix) from None
 
 
 def pick_kernel(kernels: Sequence[Kernel], name: str) -> Kernel:
@@ -146,14 +146,14 @@ def pick_kernel(kernels: Sequence[Kernel], name: str) -> Kernel:
         return short[0]
     path = kernels[0].path if kernels else None
     if not kernels:
-        raise SourceError(f"There is no kernel {name}: the file defines none.", path, cure="Name another file.")
+        raise SourceError(f"There is no kernel {name}: the file defines none.", path, fix="Name another file.")
     if short:
-        raise SourceError(f"Several kernels are called {name}.", path, cure=f"Write one of: {', '.join(names)}.")
+        raise SourceError(f"Several kernels are called {name}.", path, fix=f"Write one of: {', '.join(names)}.")
     near = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(
         name, [n.rsplit("::", 1)[-1] for n in names], n=1
     )
     guess = f"Did you mean {near[0]}? " if near else ""
-    raise SourceError(f"There is no kernel {name}.", path, cure=f"{guess}The file defines: {', '.join(names)}.")
+    raise SourceError(f"There is no kernel {name}.", path, fix=f"{guess}The file defines: {', '.join(names)}.")
 
 
 def _parts(path: Path) -> Iterator[tuple[Language, SourcePart]]:

@@ -19,13 +19,13 @@ def committed_text(path: Path) -> str:
     try:
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
     except FileNotFoundError:
-        raise SourceError("git is not installed, so there is no last commit.", path, cure="Install git.") from None
+        raise SourceError("git is not installed, so there is no last commit.", path, fix="Install git.") from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SourceError(f"git does not answer: {error}.", path) from None
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().removeprefix("fatal: ").splitlines()
         why = said[0] if said else "git does not say why"
-        raise SourceError(f"The last commit has no such file: {why}.", path, cure="Commit the file first.")
+        raise SourceError(f"The last commit has no such file: {why}.", path, fix="Commit the file first.")
     try:
         return done.stdout.decode()
     except UnicodeDecodeError:

@@ -149,10 +149,10 @@ class Store:
         if len(ids) == 1:
             return str(ids[0][0])
         if ids:
-            raise ConfigurationError(f"Several verdicts begin with `{prefix}`.", cure="Give more of the id.")
+            raise ConfigurationError(f"Several verdicts begin with `{prefix}`.", fix="Give more of the id.")
         known = ", ".join(self.short_id(row.id) for row in self.list_verdicts(limit=3))
-        cure = f"The latest ones are: {known}." if known else "None was recorded yet: run `kernel-lsp judge` first."
-        raise ConfigurationError(f"No verdict begins with `{prefix}`.", cure=cure)
+        fix = f"The latest ones are: {known}." if known else "None was recorded yet: run `kernel-lsp judge` first."
+        raise ConfigurationError(f"No verdict begins with `{prefix}`.", fix=fix)
 
     def short_id(self, verdict_id: str) -> str:
         """Return the shortest unique prefix of an id, at least `SHORTEST_ID` characters."""
@@ -298,8 +298,8 @@ class Store:
     def _give_up(self, error: Exception) -> None:
         if not self.lasting:
             return  # already reported
-        cure = "Set `paths.data` to a folder with room that can be written to."
-        self._note(f"Results are not being saved: the store {self.path} cannot be used ({error}). {cure}")
+        fix = "Set `paths.data` to a folder with room that can be written to."
+        self._note(f"Results are not being saved: the store {self.path} cannot be used ({error}). {fix}")
 
     def _note(self, notice: str) -> None:
         if notice not in self.notices:

@@ -64,8 +64,8 @@ class Answer:
             module = load_module(text, self._path, afresh=True)  # it may ask for extensions, which may not be built yet
             made = next((getattr(module, name) for name in _CLASSES if hasattr(module, name)), None)
             if not isinstance(made, type) or not issubclass(made, nn.Module):
-                cure = "Define `class ModelNew(nn.Module)`, constructed and called as the problem's `Model` is."
-                raise WorkloadError("the file defines no `ModelNew`", self._path, cure=cure)
+                fix = "Define `class ModelNew(nn.Module)`, constructed and called as the problem's `Model` is."
+                raise WorkloadError("the file defines no `ModelNew`", self._path, fix=fix)
             self._classes[text] = made
         return self._classes[text]
 

@@ -95,16 +95,16 @@ def read_capture(text: str, path: Path) -> Capture:
     Raises:
         WorkloadError: it is damaged, or of another version of this program.
     """
-    cure = "Capture the program again, or delete the file."
+    fix = "Capture the program again, or delete the file."
     try:
         document = cast("dict[str, Any]", json.loads(text))
         if document.pop("kernel_lsp_capture") != SCHEMA:
-            raise WorkloadError("this capture was written by another version of Kernel LSP", path, cure=cure)
+            raise WorkloadError("this capture was written by another version of Kernel LSP", path, fix=fix)
         cases = tuple(_case(case) for case in document.pop("cases"))
         kernels = tuple(document.pop("kernels"))
         return Capture(cases=cases, kernels=kernels, **document)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise WorkloadError(f"this capture cannot be read: {error}", path, cure=cure) from None
+        raise WorkloadError(f"this capture cannot be read: {error}", path, fix=fix) from None
 
 
 def _case(document: dict[str, Any]) -> CapturedCase:

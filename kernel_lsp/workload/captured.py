@@ -117,8 +117,8 @@ def call(capture: Capture, module: ModuleType, leaves: Sequence[object], *, wide
     """
     function = getattr(module, capture.function, None)
     if function is None:
-        cure = "Capture the program again, or name another workload with --workload."
-        raise WorkloadError(f"the captured function `{capture.function}` is no longer there", cure=cure)
+        fix = "Capture the program again, or name another workload with --workload."
+        raise WorkloadError(f"the captured function `{capture.function}` is no longer there", fix=fix)
     case = capture.cases[0]
     names = [leaf.name for leaf in leaves_of(case)]
     by_name = dict(zip(names, leaves, strict=True))

@@ -137,10 +137,10 @@ class _Reader:
     path: Path
     inputs: tuple[str, ...]
 
-    def wrong(self, what: str, cure: str) -> WorkloadError:
+    def wrong(self, what: str, fix: str) -> WorkloadError:
         lines = enumerate(linecache.getlines(str(self.path)), 1)
         line = next((number for number, text in lines if text.startswith("CONTRACT")), None)
-        return WorkloadError(f"CONTRACT{what}" if what[0] == "'" else f"CONTRACT {what}", self.path, line, cure)
+        return WorkloadError(f"CONTRACT{what}" if what[0] == "'" else f"CONTRACT {what}", self.path, line, fix)
 
     def names(self, fields: Mapping[str, Any], key: str) -> tuple[str, ...]:
         said = fields.get(key, ())
@@ -151,24 +151,24 @@ class _Reader:
 
     def ranges(self, fields: Mapping[str, Any]) -> dict[str, tuple[float | None, float | None]]:
         said = fields.get("range", {})
-        cure = 'For example `range={"p": (0, 1), "v": (0, None)}`: both ends are within it, None is no end.'
+        fix = 'For example `range={"p": (0, 1), "v": (0, None)}`: both ends are within it, None is no end.'
         if not isinstance(said, dict):
-            raise self.wrong("'s `range` must be a dict of inputs with their lowest and highest values", cure)
+            raise self.wrong("'s `range` must be a dict of inputs with their lowest and highest values", fix)
         found: dict[str, tuple[float | None, float | None]] = {}
         for name, ends in cast("dict[object, object]", said).items():
             match ends:
                 case (int() | float() | None as least, int() | float() | None as most) if _in_order(least, most):
                     found[self._known("range", name)] = (least, most)
                 case _:
-                    raise self.wrong(f"'s `range` of `{name}` is {ends!r}, not a lowest and a highest value", cure)
+                    raise self.wrong(f"'s `range` of `{name}` is {ends!r}, not a lowest and a highest value", fix)
         return found
 
     def multiples(self, fields: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> dict[str, int]:
         said = fields.get("multiples", {})
         entries = sorted({name for case in cases for name, value in case.items() if type(value) is int})
-        cure = f'For example `multiples={{"{entries[0] if entries else "n"}": 4}}`.'
+        fix = f'For example `multiples={{"{entries[0] if entries else "n"}": 4}}`.'
         if not isinstance(said, dict):
-            raise self.wrong("'s `multiples` must be a dict of entries of CASES and whole numbers", cure)
+            raise self.wrong("'s `multiples` must be a dict of entries of CASES and whole numbers", fix)
         found: dict[str, int] = {}
         for name, unit in cast("dict[str, object]", said).items():
             if name not in entries:
@@ -177,7 +177,7 @@ class _Reader:
                     f"They have {', '.join(entries) or 'none'}.",
                 )
             if type(unit) is not int or unit < 1:
-                raise self.wrong(f"'s `multiples` of `{name}` is {unit!r}, not a whole number from 1 on", cure)
+                raise self.wrong(f"'s `multiples` of `{name}` is {unit!r}, not a whole number from 1 on", fix)
             for value in (case[name] for case in cases if name in case):
                 if value % unit:
                     raise self.wrong(

@@ -61,12 +61,12 @@ def draft_for(source: SourceFile, name: str | None = None) -> str:
     """
     kernels = find_kernels(source.text, source.path)
     if not kernels and name is None:
-        raise SourceError("There is no kernel to draft a workload for.", source.path, cure="Name another file.")
+        raise SourceError("There is no kernel to draft a workload for.", source.path, fix="Name another file.")
     kernel = pick_kernel(kernels, name) if name else kernels[0]
     language = language_of(source.path, source.text)
     if language is not None and source_part(language).launches_itself:
-        cure = f"Write {source.path.stem}_problem.py beside it, with Model, get_inputs and get_init_inputs."
-        raise SourceError("No workload can be drafted for CUDA text in a Python file.", source.path, cure=cure)
+        fix = f"Write {source.path.stem}_problem.py beside it, with Model, get_inputs and get_init_inputs."
+        raise SourceError("No workload can be drafted for CUDA text in a Python file.", source.path, fix=fix)
     return draft_workload(source, kernel)
 
 
@@ -96,7 +96,7 @@ def _draft(source: SourceFile, kernel: Kernel, plan: DraftedCall, drafted: Draft
     cases = [f"    dict({small}),\n", f"    dict({large}),\n"] if extents else ["    dict(),\n"]
     guessed = "" if drafted.shaped else ", the launch"
     head = (
-        f"{DRAFT}, made from the text of {kernel.name}. Read it, mend it, then remove this line.\n"
+        f"{DRAFT}, made from the text of {kernel.name}. Read it, fix it, then remove this line.\n"
         f'"""How {source.path.name} is called and what it must compute.\n\n'
         f"The sizes{guessed} and the values are guesses; `reference` says what is right, and every verdict rests on "
         f'it.\n"""\n\nimport torch\n\nCASES = [\n{"".join(cases)}]\n{contract}{functions}'

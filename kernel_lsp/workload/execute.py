@@ -7,7 +7,7 @@ from types import ModuleType
 from unittest import mock
 
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
-from kernel_lsp.workload.import_cures import import_cure
+from kernel_lsp.workload.import_fixes import import_fix
 from kernel_lsp.workload.imports import import_text
 
 
@@ -47,5 +47,5 @@ class blame:  # noqa: N801 - reads as a phrase at its call sites
         said = str(error).strip().splitlines()
         message = f"{self._what}: {type(error).__name__}" + (f": {said[0]}" if said else "")
         begun = frames[0] if frames else None
-        cure = None if self._imported is None else import_cure(error, self._imported, self._path, begun)
-        raise WorkloadError(message, self._path, line, cure) from error
+        fix = None if self._imported is None else import_fix(error, self._imported, self._path, begun)
+        raise WorkloadError(message, self._path, line, fix) from error

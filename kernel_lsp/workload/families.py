@@ -20,7 +20,7 @@ from kernel_lsp.workload.structure import NONE, Structure, preserve
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The places of tensors relative to fresh allocations; the parameters of `device.slab.lay_out` say what each is."""
+    """The places of tensors relative to fresh allocations; `shared_buffer.lay_out` says what each parameter is."""
 
     shifted: bool = False
     strided: bool = False

@@ -47,8 +47,8 @@ def workload_of(module: ModuleType, path: Path) -> Workload:
     parameters = inspect.signature(reference).parameters
     for parameter in parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            cure = "Name each parameter: reports speak of inputs by these names."
-            raise WorkloadError(f"`reference` takes {parameter}", path, line_of(reference), cure)
+            fix = "Name each parameter: reports speak of inputs by these names."
+            raise WorkloadError(f"`reference` takes {parameter}", path, line_of(reference), fix)
     names = tuple(parameters)
     if launch is not None and len(inspect.signature(launch).parameters) != len(names) + 1:
         raise WorkloadError(
@@ -111,7 +111,7 @@ def bind_launch(
         raise WorkloadError(
             f"there is no `launch`, and the file has not exactly one public function to call (it has {names})",
             path,
-            cure="Define `launch(module, ...)` in the workload.",
+            fix="Define `launch(module, ...)` in the workload.",
         )
     return public[0]
 
@@ -146,15 +146,15 @@ def _function(module: ModuleType, path: Path, name: str) -> Callable[..., Any]:
     try:
         inspect.signature(value)
     except ValueError:
-        cure = f"Write `def {name}(...)` around it."
-        raise WorkloadError(f"the parameters of `{name}` cannot be told", path, cure=cure) from None
+        fix = f"Write `def {name}(...)` around it."
+        raise WorkloadError(f"the parameters of `{name}` cannot be told", path, fix=fix) from None
     return value
 
 
 def _cases(module: ModuleType, path: Path) -> tuple[dict[str, Any], ...]:
     cases = getattr(module, "CASES", None)
     if not isinstance(cases, (list, tuple)) or not cases:
-        raise WorkloadError("CASES must be a list of at least one dict", path, cure="For example [dict(rows=64)].")
+        raise WorkloadError("CASES must be a list of at least one dict", path, fix="For example [dict(rows=64)].")
     for number, case in enumerate(cases):
         if not isinstance(case, dict) or not all(isinstance(key, str) for key in case):
             raise WorkloadError(f"CASES[{number}] is not a dict of parameters for `inputs`", path)

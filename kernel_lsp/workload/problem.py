@@ -268,8 +268,8 @@ class Problem:
             pairs = zip(exact, again, strict=True)
             if not all(torch.allclose(a, b, equal_nan=True) for pair in pairs for a, b in _parts(*pair)):
                 said = "`Model` gives another answer each time, for it draws random numbers"
-                cure = "Have `forward` draw none; `nn.Dropout` draws them until `eval()` is called."
-                raise WorkloadError(said, self.path, cure=cure)
+                fix = "Have `forward` draw none; `nn.Dropout` draws them until `eval()` is called."
+                raise WorkloadError(said, self.path, fix=fix)
             del again
             if _is_rounding(answer, exact):
                 self.renews_weights = True
@@ -397,9 +397,9 @@ class Problem:
         try:
             ast.literal_eval(text)
         except (ValueError, SyntaxError):
-            cure = "Return numbers, strings, lists, tuples and dicts of such."
+            fix = "Return numbers, strings, lists, tuples and dicts of such."
             raise WorkloadError(
-                f"`{function}` returns {text[:60]}, which is no plain value", self.path, cure=cure
+                f"`{function}` returns {text[:60]}, which is no plain value", self.path, fix=fix
             ) from None
         return text
 

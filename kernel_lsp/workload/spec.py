@@ -70,8 +70,8 @@ def find_workload(
     own = {kernel.path, workload_path(kernel.path)}
     if len(found) > 1 and not (found[0].problem or found[0].source.path in own):
         names = ", ".join(str(one.source.path) for one in found)
-        cure = "Name one with --workload; `kernel-lsp check` runs each of them."
-        raise WorkloadError(f"there are {len(found)} workloads for this kernel file: {names}", kernel.path, cure=cure)
+        fix = "Name one with --workload; `kernel-lsp check` runs each of them."
+        raise WorkloadError(f"there are {len(found)} workloads for this kernel file: {names}", kernel.path, fix=fix)
     return found[0] if found else None
 
 
@@ -157,13 +157,13 @@ def require_workload(
         raise WorkloadError(
             "no problem was found for this `ModelNew`",
             kernel.path,
-            cure=f"Put Model, get_inputs and get_init_inputs into {kernel.path.stem}_problem.py beside it, name a file "
+            fix=f"Put Model, get_inputs and get_init_inputs into {kernel.path.stem}_problem.py beside it, name a file "
             "that has them with --workload, or say with the setting kernelbench.root where KernelBench's lie.",
         )
     raise WorkloadError(
         "no workload was found for this kernel",
         kernel.path,
-        cure=f"Write {kernel.path.stem}_workload.py beside it, or name one with --workload. {_TEMPLATE}",
+        fix=f"Write {kernel.path.stem}_workload.py beside it, or name one with --workload. {_TEMPLATE}",
     )
 
 
@@ -195,7 +195,7 @@ def _read(path: Path, kernel: SourceFile, texts: Mapping[Path, str]) -> Workload
         return WorkloadFile(source, kernel.path, in_kernel_file=path == kernel.path, has_launch=False, problem=True)
     missing = [name for name in REQUIRED if name not in names]
     if missing:
-        raise WorkloadError(f"the workload does not define {' and '.join(missing)}", path, cure=_TEMPLATE)
+        raise WorkloadError(f"the workload does not define {' and '.join(missing)}", path, fix=_TEMPLATE)
     _refuse_draft(source)
     return WorkloadFile(source, kernel.path, in_kernel_file=path == kernel.path, has_launch="launch" in names)
 
@@ -210,8 +210,8 @@ def _read_source(path: Path, texts: Mapping[Path, str]) -> SourceFile:
 
 def _refuse_draft(source: SourceFile) -> None:
     if (number := draft_line(source.text)) is not None:
-        cure = "Read it, make it say what the kernel is for, then remove this line."
-        raise DraftError("the workload is a draft, not accepted yet", source.path, number, cure)
+        fix = "Read it, make it say what the kernel is for, then remove this line."
+        raise DraftError("the workload is a draft, not accepted yet", source.path, number, fix)
 
 
 def draft_line(text: str) -> int | None:

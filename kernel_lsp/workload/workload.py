@@ -114,7 +114,7 @@ def as_outputs(workload_path: Path, returned: object, what: str) -> tuple[Leaf, 
             raise WorkloadError(
                 f"`{what}` returned a {type(output).__name__} at position {position}, not a tensor",
                 workload_path,
-                cure="Return the output tensor, or a tuple of output tensors.",
+                fix="Return the output tensor, or a tuple of output tensors.",
             )
     return outputs
 

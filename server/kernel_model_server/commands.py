@@ -126,14 +126,14 @@ def stop(name: Annotated[str | None, typer.Argument(help="One of those running; 
     folders = [folder for folder in sorted(servers_folder().iterdir()) if name in (None, folder.name)]
     stopped = [folder.name for folder in folders if launch.stop(folder)]
     if not stopped and name is not None:
-        raise ConfigurationError(f"No model server `{name}` is running.", cure="`kernel-lsp model status` lists them.")
+        raise ConfigurationError(f"No model server `{name}` is running.", fix="`kernel-lsp model status` lists them.")
     out.print(f"stopped {', '.join(stopped)}" if stopped else "no model server is running", markup=False)
 
 
 def _adopted(url: str, model: str | None) -> Path:
     settings = settings_for()
     if model is None:
-        raise ConfigurationError("Which model does it serve?", cure="`kernel-lsp model serve MODEL --adopt URL`.")
+        raise ConfigurationError("Which model does it serve?", fix="`kernel-lsp model serve MODEL --adopt URL`.")
     variable = settings.model.key_variable
     return launch.adopt(url, settings, model=model, key=os.environ.get(variable) if variable else None)
 
@@ -143,14 +143,14 @@ def _adapters(said: list[str]) -> dict[str, Path]:
     for text in said:
         name, equals, folder = text.partition("=")
         if not (name and equals and folder):
-            raise ConfigurationError(f"`--adapter {text}` names no adapter.", cure="Write it as NAME=FOLDER.")
+            raise ConfigurationError(f"`--adapter {text}` names no adapter.", fix="Write it as NAME=FOLDER.")
         found[name] = Path(folder).expanduser().absolute()
     return found
 
 
 def _wish(dtype: str | None, context: int | None, gpus: int | None, ray: int | None) -> Wish:
     if dtype not in (None, "bf16", "fp8", "4bit"):
-        raise ConfigurationError(f"`--dtype {dtype}` is unknown.", cure="There are bf16, fp8 and 4bit.")
+        raise ConfigurationError(f"`--dtype {dtype}` is unknown.", fix="There are bf16, fp8 and 4bit.")
     return Wish(dtype, context, gpus, ray)
 
 

@@ -112,8 +112,8 @@ def choose(
         DoesNotFitError: nothing fits; the message lists the needs of each way.
     """
     if not cards:
-        cure = "Run it where there is one, or use a server elsewhere with `model.endpoint`."
-        raise CannotJudgeError("No model can be served here, for there is no GPU.", cure=cure)
+        fix = "Run it where there is one, or use a server elsewhere with `model.endpoint`."
+        raise CannotJudgeError("No model can be served here, for there is no GPU.", fix=fix)
     refused: list[str] = []
     for group, dtype in _ways(cards, judge, heads, stored, wish):
         shares = any(card.gpu.uuid == judge for card in group)
@@ -124,8 +124,8 @@ def choose(
             refused.append(choice)
     free = ", ".join(f"{card.free / _GIB:.1f} GiB free on {card.gpu.name} ({card.gpu.arch})" for card in cards)
     tried = "; ".join(refused) or f"no way of serving it is possible on {cards[0].gpu.arch}"
-    cure = "Take a smaller model or other GPUs, ask for less with `--context`, or lower `model.reserve`."
-    raise DoesNotFitError(f"The model does not fit: {free}; {tried}.", cure=cure)
+    fix = "Take a smaller model or other GPUs, ask for less with `--context`, or lower `model.reserve`."
+    raise DoesNotFitError(f"The model does not fit: {free}; {tried}.", fix=fix)
 
 
 def _ways(

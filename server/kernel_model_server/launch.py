@@ -140,8 +140,8 @@ def fit(profile: Profile, weights: Weights | None, settings: Settings, wish: Wis
     """
     memory = weights.memory if weights else profile.memory
     if memory is None:
-        cure = "Name its folder: `--weights FOLDER`."
-        raise DoesNotFitError(f"The memory that {profile.id} needs is not known without its weights.", cure=cure)
+        fix = "Name its folder: `--weights FOLDER`."
+        raise DoesNotFitError(f"The memory that {profile.id} needs is not known without its weights.", fix=fix)
     cards = [Card(gpu, free_bytes(gpu)) for gpu in find_gpus()]
     used = choose_gpu(settings.gpu)
     judge = used.uuid if used else None
@@ -228,8 +228,8 @@ def adopt(url: str, settings: Settings, *, model: str, key: str | None = None) -
         return folder
     endpoint = endpoint_at(url, model, key)
     if not endpoint.local:
-        cure = "Set `model.endpoint` to it; it does not share this machine's GPUs."
-        raise ConfigurationError(f"`{url}` is on another machine.", cure=cure)
+        fix = "Set `model.endpoint` to it; it does not share this machine's GPUs."
+        raise ConfigurationError(f"`{url}` is on another machine.", fix=fix)
     server = ModelServer(
         name=name,
         profile=settings.model.profile,
@@ -268,8 +268,8 @@ def wait_until_ready(
             raise _failure(folder, log)
         time.sleep(_LOOK_SECONDS)
     stop(folder)
-    cure = f"Its log is {folder / 'log'}."
-    raise StartFailedError(f"The model server was not ready after {seconds:g} s and was stopped.", cure=cure)
+    fix = f"Its log is {folder / 'log'}."
+    raise StartFailedError(f"The model server was not ready after {seconds:g} s and was stopped.", fix=fix)
 
 
 def stop(folder: Path) -> bool:
@@ -307,7 +307,7 @@ def stay(folder: Path) -> None:
     except KeyboardInterrupt:
         stop(folder)
         raise
-    raise StartFailedError(f"The model server ended: {last_error(_log(folder))}.", cure=f"Its log is {folder / 'log'}.")
+    raise StartFailedError(f"The model server ended: {last_error(_log(folder))}.", fix=f"Its log is {folder / 'log'}.")
 
 
 def is_folder(what: str) -> bool:
@@ -327,15 +327,15 @@ def _can_pause(endpoint: Endpoint) -> bool:
         with httpx.Client(base_url=endpoint.url, transport=way, trust_env=False) as http:
             return http.get("/is_paused").is_success
     except httpx.TransportError as error:
-        cure = "Start it first, or mend the address."
-        raise RefusedConnectionError(f"No model server listens at {endpoint}.", cure=cure) from error
+        fix = "Start it first, or fix the address."
+        raise RefusedConnectionError(f"No model server listens at {endpoint}.", fix=fix) from error
 
 
 def _fresh(folder: Path) -> Path:
     """Return an empty folder for a server."""
     if len(str(folder / "socket").encode()) > _LONGEST_SOCKET:
-        cure = "Set XDG_RUNTIME_DIR to a folder with a short name."
-        raise ConfigurationError("This path is too long for a socket.", folder, cure=cure)
+        fix = "Set XDG_RUNTIME_DIR to a folder with a short name."
+        raise ConfigurationError("This path is too long for a socket.", folder, fix=fix)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
     return folder
@@ -368,10 +368,10 @@ def _log(folder: Path) -> str:
 
 
 def _failure(folder: Path, log: str) -> StartFailedError | DoesNotFitError | WrongArchitectureError:
-    said, cure = last_error(log), f"Its log is {folder / 'log'}."
+    said, fix = last_error(log), f"Its log is {folder / 'log'}."
     if re.search(r"out of memory|No available memory|Free memory on device|larger than the available KV cache", said):
-        cure = f"Free some GPU memory, or ask for less with `--context`. {cure}"
-        return DoesNotFitError(f"The GPU's memory did not suffice: {said}.", cure=cure)
+        fix = f"Free some GPU memory, or ask for less with `--context`. {fix}"
+        return DoesNotFitError(f"The GPU's memory did not suffice: {said}.", fix=fix)
     if re.search(r"architectures? .*not supported|Unrecognized model|does not recognize this architecture", said):
-        return WrongArchitectureError(f"vLLM cannot serve this model: {said}.", cure=cure)
-    return StartFailedError(f"The model server ended before it was ready: {said}.", cure=cure)
+        return WrongArchitectureError(f"vLLM cannot serve this model: {said}.", fix=fix)
+    return StartFailedError(f"The model server ended before it was ready: {said}.", fix=fix)

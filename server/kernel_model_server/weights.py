@@ -52,13 +52,13 @@ def find_weights(profile: Profile, settings: Settings, named: Path | None = None
             return read_weights(place, profile)
     if profile.weights is None or profile.adapter:
         what = "is an adapter for a base model" if profile.adapter else "has no weights of its own"
-        cure = "Name a model's folder: `--weights FOLDER`, or the setting `model.weights`."
-        raise NoWeightsError(f"The profile `{profile.id}` {what}.", cure=cure)
+        fix = "Name a model's folder: `--weights FOLDER`, or the setting `model.weights`."
+        raise NoWeightsError(f"The profile `{profile.id}` {what}.", fix=fix)
     sizes = profile.memory.weights_gib if profile.memory else {}
     size = f" (about {2 * sizes['bf16']:.0f} GiB if stored as float32, half of it in 16 bits)" if sizes else ""
     message = f"The weights of {profile.id} are not on this machine: looked in {', '.join(str(p) for p in places)}."
-    cure = f"`hf download {profile.weights}` gets them{size}; or name their folder with `model.weights`."
-    raise NoWeightsError(message, cure=cure)
+    fix = f"`hf download {profile.weights}` gets them{size}; or name their folder with `model.weights`."
+    raise NoWeightsError(message, fix=fix)
 
 
 def read_weights(folder: Path, profile: Profile) -> Weights:
@@ -70,29 +70,29 @@ def read_weights(folder: Path, profile: Profile) -> Weights:
     """
     folder = folder.expanduser().absolute()
     if not folder.is_dir():
-        raise NoWeightsError("There is no such folder of weights.", folder, cure="Name a folder with `config.json`.")
+        raise NoWeightsError("There is no such folder of weights.", folder, fix="Name a folder with `config.json`.")
     if (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
-        cure = f"Serve it beside its base model: `--weights BASE --adapter NAME={folder}`."
-        raise WrongArchitectureError("This is a LoRA adapter and no model of its own.", folder, cure=cure)
+        fix = f"Serve it beside its base model: `--weights BASE --adapter NAME={folder}`."
+        raise WrongArchitectureError("This is a LoRA adapter and no model of its own.", folder, fix=fix)
     try:
         config: dict[str, Any] = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError) as error:
-        cure = "A folder of weights holds `config.json`, a tokenizer and `.safetensors` files."
+        fix = "A folder of weights holds `config.json`, a tokenizer and `.safetensors` files."
         raise WrongArchitectureError(
-            "This folder holds no model: its `config.json` cannot be read.", folder, cure=cure
+            "This folder holds no model: its `config.json` cannot be read.", folder, fix=fix
         ) from error
     found = tuple(config.get("architectures") or ())
     if profile.architectures and not set(found) & set(profile.architectures):
         message = (
             f"The model is a {' or '.join(found) or 'nameless one'}; {profile.id} is a {profile.architectures[0]}."
         )
-        raise WrongArchitectureError(message, folder, cure="Serve it under another profile: `--profile general`.")
+        raise WrongArchitectureError(message, folder, fix="Serve it under another profile: `--profile general`.")
     try:
         memory = _memory(config, _parameters(folder), profile)
         heads = int(config["num_attention_heads"])
     except (KeyError, TypeError, ValueError, OSError) as error:
-        cure = "Decoders of the Llama and Qwen families can be served."
-        raise WrongArchitectureError(f"The model's shape is not understood: {error!r}.", folder, cure=cure) from error
+        fix = "Decoders of the Llama and Qwen families can be served."
+        raise WrongArchitectureError(f"The model's shape is not understood: {error!r}.", folder, fix=fix) from error
     most = config.get("max_position_embeddings")
     return Weights(folder, _stored(config), memory, most, heads, _reasons(folder))
 

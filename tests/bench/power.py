@@ -146,7 +146,7 @@ async def measure_blocks(
 
 async def _ready_in_turn(harness: Harness, sides: Sequence[Subject], cases: Sequence[TimedCase]) -> None:
     """Record in so many places that as many launches work in memory of their own as in a judgement."""
-    for place in range(-(-policy.PLACES // min(case.slabs for case in cases))):
+    for place in range(-(-policy.PLACES // min(case.buffers for case in cases))):
         for side in sides:
             await ready(harness, side, [case.at(place) for case in cases])
 

@@ -19,7 +19,7 @@ _COMPILERS = 4  # of each GPU's process: several share the machine
 
 @asynccontextmanager
 async def warm_pool() -> AsyncGenerator[Pool]:
-    """A pool for one session after another, whose nurseries import only once."""
+    """A pool for one session after another, whose zygotes import only once."""
     gpu = next(iter(find_gpus()), None)
     async with Pool(gpu.uuid if gpu else None) as pool:
         pool.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.EMULATE)

@@ -55,7 +55,7 @@ def messages(session, uri):
     return [d.message for d in session.client.diagnostics.get(uri, [])]
 
 
-async def test_an_error_is_shown_at_its_place_and_goes_when_it_is_mended(file, session):
+async def test_an_error_is_shown_at_its_place_and_goes_when_it_is_fixed(file, session):
     uri = session.open(file, BAD, "cuda")
     await session.until(lambda: messages(session, uri))
     found = session.client.diagnostics[uri][0]

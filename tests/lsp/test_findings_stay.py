@@ -1,4 +1,4 @@
-"""Findings of a check stay in view while their author mends them, and a text too large for that is left alone."""
+"""Findings of a check stay in view while their author fixes them, and a text too large for that is left alone."""
 
 import pytest
 from lsprotocol import types

@@ -78,7 +78,7 @@ async def test_cancel_ends_every_process_below_and_kill_9_of_the_server_those_of
         job = await session.command("refine", uri)
         await session.until(lambda: [j for j in session.jobs if j["progress"] and j["progress"]["correct"]])
         started = processes(session)
-        assert len(started) > 3  # the job, its nurseries, their workers
+        assert len(started) > 3  # the job, its zygotes, their workers
         assert (await session.request("cancelJob", {"id": job["id"]})) == {"cancelled": True}
         ended = await session.ended(job["id"], 30)
         await gone(started)
@@ -89,7 +89,7 @@ async def test_cancel_ends_every_process_below_and_kill_9_of_the_server_those_of
         again = await session.command("refine", uri)
         await session.until(lambda: [j for j in session.jobs if j["id"] == again["id"] and j["state"] == "running"])
         left = below(session.pid)
-        assert len(left) > 2  # the service, its nursery, the job
+        assert len(left) > 2  # the service, its zygote, the job
         os.kill(session.pid, signal.SIGKILL)
         await gone(left | {session.pid})
     with open_store(data_of(tmp_path)) as store:

@@ -236,7 +236,7 @@ async def test_nothing_outlives_it(end, tmp_path):
         uri = session.open(tmp_path / "scale.cu", BAD, "cuda")
         await session.until(lambda: messages(session, uri))
         pids = {session.pid} | below(session.pid)
-        assert len(pids) >= 4  # the server, the service, a nursery, a worker
+        assert len(pids) >= 4  # the server, the service, a zygote, a worker
         if end == "stdin closed":
             session.client._server.stdin.close()
         else:

@@ -44,14 +44,14 @@ def product(folder):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("make", "rule", "cure"),
+    ("make", "rule", "fix"),
     [
         (transpose, "KL031", "padded shared tile"),
         (halves, "KL035", "128-bit loads and stores"),
         (product, "KL037", "4 x 4 outputs per thread"),
     ],
 )
-async def test_a_finding_of_a_check_offers_a_cure_to_be_judged(tmp_path, make, rule, cure):
+async def test_a_finding_of_a_check_offers_a_fix_to_be_judged(tmp_path, make, rule, fix):
     kernel = make(tmp_path)
     async with editor(tmp_path, environment=NO_GPU, refine={"untimed": True}) as session:
         uri = session.open(kernel, language="cuda")
@@ -61,7 +61,7 @@ async def test_a_finding_of_a_check_offers_a_cure_to_be_judged(tmp_path, make, r
         line = found[0].range.start.line
         other = types.Diagnostic(found[0].range, "divergence", code="KL036")
         fixes = await session.actions(uri, only=["quickfix"], line=line, findings=[*found, other])
-        [fix] = [one for one in fixes if one.title == f"Judge a fix: {cure}"]
+        [fix] = [one for one in fixes if one.title == f"Judge a fix: {fix}"]
         assert list(fix.diagnostics) == found
         assert all(one.edit is None for one in fixes if not one.title.startswith("Ignore"))  # unproved
         job = await session.command("rewrite", *fix.command.arguments)
@@ -73,7 +73,7 @@ async def test_a_finding_of_a_check_offers_a_cure_to_be_judged(tmp_path, make, r
 
 
 @pytest.mark.thorough
-async def test_without_a_workload_there_is_nothing_to_judge_a_cure_by(tmp_path):
+async def test_without_a_workload_there_is_nothing_to_judge_a_fix_by(tmp_path):
     kernel = halves(tmp_path)
     (tmp_path / "halves_workload.py").unlink()
     async with editor(tmp_path, environment=NO_GPU) as session:
@@ -111,7 +111,7 @@ async def test_a_guard_that_is_missing_is_a_quick_fix_once_a_check_has_passed_it
         await session.ended((await session.command("check", uri))["id"])
         found = session.client.diagnostics[uri]
         line = found[0].range.start.line
-        done = await session.until(lambda: [j for j in session.jobs if j["work"] == "mend" and j["state"] == "done"])
+        done = await session.until(lambda: [j for j in session.jobs if j["work"] == "fix" and j["state"] == "done"])
         assert done[0]["reason"] == "1 fix found"
         assert done[0]["unasked"]
         fix = (await session.actions(uri, ["quickfix"], line, found))[0]

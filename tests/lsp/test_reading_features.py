@@ -44,7 +44,7 @@ async def hover(session, uri, line, character):
     return await session.client.text_document_hover_async(params)
 
 
-async def test_facts_above_each_kernel_from_open_to_mended(tmp_path):
+async def test_facts_above_each_kernel_from_open_to_fixed(tmp_path):
     async with editor(tmp_path, **ON) as session:
         uri = session.open(tmp_path / "scale.cu", SCALE, "cuda")
         assert await lenses(session, uri) == [(1, "compiling"), (7, "compiling")]

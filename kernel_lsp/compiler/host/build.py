@@ -37,7 +37,7 @@ _HALF = re.compile(r"\b(?:c10|at|torch)::(?:Half|BFloat16)\b|\b(?:__half|half2?\
 _ERROR = re.compile(
     r"^(?P<path>[^:\n]+):(?P<line>\d+):(?P<column>\d+): (?:fatal )?error: (?P<message>.*)$", re.MULTILINE
 )
-# Compiler messages about mistakes that no header could mend.
+# Compiler messages about mistakes that no header could fix.
 _OWN_MISTAKE = re.compile(
     r"expected|stray|missing terminating|unterminated|redefinition of|invalid suffix|two or more"
     r"|expression cannot be used as a function"
@@ -72,7 +72,7 @@ def fast_build(
         The build, failed if the user's text is at fault; or the reason why this extension needs the full build.
     """
     flags = translate(request.cflags, request.cuda_cflags, request.ldflags, torch=_uses_torch(request))
-    if (reason := _objection(request, flags)) is not None:
+    if (reason := _violation(request, flags)) is not None:
         return reason
     try:
         texts = [_host_text(unit, origin, request) for unit in request.units]
@@ -131,7 +131,7 @@ class _DeviceCode:
 def _mistaken_kernels(device: _DeviceCode, line: int) -> Build | None:
     """Return the build of the device code alone if it fails at this line too, and the line uses nothing of torch's.
 
-    Then the mistake is the user's: the device compiler explains it better, and torch's own headers would not mend it.
+    Then the mistake is the user's: the device compiler explains it better, and torch's own headers would not fix it.
     """
     if not device.request.cuda:
         return None
@@ -180,7 +180,7 @@ def _parameters(stub: Stub, known: dict[str, tuple[str, ...]]) -> tuple[str, ...
     return known.get(stub.name.partition("<")[0], ())
 
 
-def _objection(request: ExtensionRequest, flags: Flags) -> str | None:
+def _violation(request: ExtensionRequest, flags: Flags) -> str | None:
     """Return why a request needs the full build, as far as its text and options tell; None if they do not."""
     if flags.unknown is not None:
         return f"the option {flags.unknown} is for other compilers"

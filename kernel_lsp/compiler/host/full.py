@@ -162,13 +162,13 @@ def _require_compiler(path: Path, reason: str) -> None:
         raise CannotJudgeError(
             f"its host code needs a torch that was built with CUDA, and this one was not{because}",
             path,
-            cure="Install torch's CUDA wheel, or keep host code to what the thin header offers.",
+            fix="Install torch's CUDA wheel, or keep host code to what the thin header offers.",
         )
     if not tool("nvcc").present or cpp_extension.CUDA_HOME is None:
         raise CannotJudgeError(
             f"its host code needs nvcc to be compiled, and there is none{because}",
             path,
-            cure="Install the CUDA toolkit and set CUDA_HOME, or keep host code to what the thin header offers.",
+            fix="Install the CUDA toolkit and set CUDA_HOME, or keep host code to what the thin header offers.",
         )
 
 

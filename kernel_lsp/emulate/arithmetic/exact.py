@@ -82,13 +82,13 @@ def wide_sum(a: Array, b: Array) -> Pair:
     """Return a + b."""
     value, rest = narrow_sum(a, b)
     large = np.maximum(np.abs(a), np.abs(b)) > 2.0**1000
-    return _mended(value, rest, ~large, _exact_sum, a, b)
+    return _fixed(value, rest, ~large, _exact_sum, a, b)
 
 
 def wide_product(a: Array, b: Array) -> Pair:
     """Return a * b."""
     value, rest = _two_product(a, b)
-    return _mended(value, rest, _moderate(a, b), _exact_product, a, b)
+    return _fixed(value, rest, _moderate(a, b), _exact_product, a, b)
 
 
 def wide_fma(a: Array, b: Array, c: Array) -> Pair:
@@ -99,22 +99,22 @@ def wide_fma(a: Array, b: Array, c: Array) -> Pair:
     tail = odd(*narrow_sum(rest, low))
     value, left = narrow_sum(top, tail)
     value = np.where(value == 0, product + c, value)  # the transforms lose the sign of a zero
-    return _mended(value, left, _moderate(a, b, c), _exact_fma, a, b, c)
+    return _fixed(value, left, _moderate(a, b, c), _exact_fma, a, b, c)
 
 
 def wide_quotient(a: Array, b: Array) -> Pair:
     """Return a / b."""
     value, rest = narrow_quotient(a, b)
-    return _mended(value, rest, _moderate(a, b) & (b != 0), _exact_quotient, a, b)
+    return _fixed(value, rest, _moderate(a, b) & (b != 0), _exact_quotient, a, b)
 
 
 def wide_root(a: Array) -> Pair:
     """Return the square root of a."""
     value, rest = narrow_root(a)
-    return _mended(value, rest, _moderate(a) & (a >= 0), _exact_root, a)
+    return _fixed(value, rest, _moderate(a) & (a >= 0), _exact_root, a)
 
 
-def _mended(value: Array, rest: Array, good: Array, exact: Callable[..., tuple[float, int]], *operands: Array) -> Pair:
+def _fixed(value: Array, rest: Array, good: Array, exact: Callable[..., tuple[float, int]], *operands: Array) -> Pair:
     """Return the pair, recomputing lanes that are not good one by one; operands that are not finite by IEEE."""
     if good.all():
         return value, rest

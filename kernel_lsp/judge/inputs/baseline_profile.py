@@ -135,7 +135,7 @@ async def measure_baseline(harness: Harness, baseline: Subject, *, every_case: b
         raise WorkloadError(
             f"CONTRACT mutates {', '.join(harness.contract.mutates)}, but `launch` returns none of it",
             harness.target.workload.source.path,
-            cure="Return what is changed in place from `launch`, and its right value from `reference`.",
+            fix="Return what is changed in place from `launch`, and its right value from `reference`.",
         )
     if harness.gpu is not None:
         await _measure_repeats(harness, baseline, profile)
@@ -198,7 +198,7 @@ class _Measuring:
         plain = profile.plain(case) if family in plan.LAYOUTS else None
         if plain is not None:
             draw = await drawing.lay_out(harness, plain, family)
-            if draw.slab == plain.slab:
+            if draw.buffer == plain.buffer:
                 return  # nothing lies otherwise: there are no rows, or fewer tensors
         else:
             draw = await drawing.draw(harness, case, family)
@@ -216,7 +216,7 @@ class _Measuring:
         elif draw.is_plain and case not in harness.workload.advisory:
             if ruling.outcome is Outcome.UNTIMED:
                 memory = "End what else takes memory, or leave out large cases."
-                raise RunnerError(ruling.reason, cure=memory if harness.whole else "Try again.")
+                raise RunnerError(ruling.reason, fix=memory if harness.whole else "Try again.")
             profile.findings.fail("baseline", ruling, harness.cases[case])
         else:
             await self._leave_out(draw, ruling)
@@ -357,11 +357,11 @@ class _Measuring:
         if runs.must_rehearse(harness, subject, draw):
             await harness.fill(subject, draw)
             started = time.perf_counter()
-            await subject.ask(Rehearse(slab=draw.slab), deadline=policy.FIRST_RUN_SECONDS)
+            await subject.ask(Rehearse(buffer=draw.buffer), deadline=policy.FIRST_RUN_SECONDS)
             profile.rehearsal_seconds = max(time.perf_counter() - started, profile.rehearsal_seconds)
         await harness.fill(subject, draw)
         started = time.perf_counter()
-        ran = await subject.ask(Run(slab=draw.slab), deadline=policy.FIRST_RUN_SECONDS)
+        ran = await subject.ask(Run(buffer=draw.buffer), deadline=policy.FIRST_RUN_SECONDS)
         seconds = time.perf_counter() - started
         profile.run_seconds[draw.case] = max(seconds, profile.run_seconds.get(draw.case, 0.0))
         if harness.gpu is not None and draw.case not in harness.workload.advisory:

@@ -155,7 +155,7 @@ async def _rehearse(harness: Harness, subject: Subject, draw: Draw, profile: Bas
         return
     await harness.fill(subject, draw)
     seconds = max(policy.REHEARSAL_SECONDS, harness.settings.runner.deadline_factor * profile.rehearsal_seconds)
-    await subject.ask(Rehearse(slab=draw.slab), deadline=min(seconds, policy.FIRST_RUN_SECONDS))
+    await subject.ask(Rehearse(buffer=draw.buffer), deadline=min(seconds, policy.FIRST_RUN_SECONDS))
 
 
 def _form(harness: Harness, draw: Draw, ran: Ran, compared: Compared, profile: BaselineProfile) -> Ruling | None:
@@ -265,7 +265,7 @@ async def _check_new_addresses(
     try:
         ran = await runs.run_again(harness, subject, draw, profile.deadline(harness, draw))
         await subject.ask(Spoil())
-        subject.bound.pop(draw.slab, None)  # the old memory stays allocated until the new one exists
+        subject.bound.pop(draw.buffer, None)  # the old memory stays allocated until the new one exists
         ran = await runs.run_again(harness, subject, draw, profile.deadline(harness, draw))
         ruling = await runs.ruling_of_run(harness, subject, draw, ran)
     except RUN_ERRORS as error:

@@ -37,6 +37,6 @@ class Draw:
         return len(tensors) > 1 and any(tensor.holds_integers for tensor in tensors)
 
     @property
-    def slab(self) -> str:
+    def buffer(self) -> str:
         """Return the name of its memory: inputs of a case share memory unless their layout or scalars differ."""
         return f"{self.case}/{zlib.crc32(messages.encode(self.arguments)):08x}"

@@ -131,11 +131,11 @@ class OtherSizesCheck:
         may_compile = harness.gpu is not None
         deadline = policy.FIRST_RUN_SECONDS if may_compile else policy.OTHER_SIZES_DEADLINE_SECONDS
         await harness.fill(subject, draw)
-        ran = await subject.ask(Run(slab=draw.slab), deadline=deadline)
+        ran = await subject.ask(Run(buffer=draw.buffer), deadline=deadline)
         compared = await harness.compare(subject, draw, ran.published, baseline=baseline)
         ruling = ruling_on(harness, draw, compared, ran.trampled)
         if ran.emulated is None:
-            await harness.unbind(subject, draw.slab)  # it takes as much memory as the largest case
+            await harness.unbind(subject, draw.buffer)  # it takes as much memory as the largest case
             return _Ran(ruling, time.perf_counter() - began)
         emulated = read_run(harness.cases[draw.case], draw.family, draw.input_bytes, ran.emulated)
         found = ruling_of_finding(emulated.findings[0], emulated) if emulated.findings else None

@@ -61,7 +61,7 @@ class Replays:
     async def on_other_cases(self, cases: Sequence[TimedCase]) -> Ruling | None:
         """Record the cases that are not timed, and replay them on all inputs."""
         for case in cases:
-            single = replace(case, slabs=1, launches=1, mode="cold", place=0)
+            single = replace(case, buffers=1, launches=1, mode="cold", place=0)
             await prepare(self._harness, self._subject, [single])
             ruling = await self.on_all_inputs([single])
             await self._harness.unbind(self._subject, single.names[0])
@@ -71,7 +71,7 @@ class Replays:
 
     async def _all_launches(self, case: TimedCase) -> Ruling | None:
         draw = self._profile.fresh[case.draw.case]
-        if draw.slab != case.draw.slab:  # inputs of another shape, or with other scalar arguments
+        if draw.buffer != case.draw.buffer:  # inputs of another shape, or with other scalar arguments
             return await self._recorded_apart(case, draw)
         harness, subject = self._harness, self._subject
         await fill(harness, subject, case, draw)
@@ -88,21 +88,21 @@ class Replays:
 
     async def _on(self, case: TimedCase, draws: Sequence[Draw], end: float = math.inf) -> Ruling | None:
         """Replay a case on these inputs, several at a time, until the time `end`; then restore its plain inputs."""
-        alike = [draw for draw in draws if draw.slab == case.draw.slab]
-        for start in range(0, len(alike), case.slabs):
+        alike = [draw for draw in draws if draw.buffer == case.draw.buffer]
+        for start in range(0, len(alike), case.buffers):
             if time.perf_counter() > end:
                 return None
-            group = alike[start : start + case.slabs]
-            slots = self._rng.sample(range(case.slabs), len(group))
+            group = alike[start : start + case.buffers]
+            slots = self._rng.sample(range(case.buffers), len(group))
             for slot, draw in zip(slots, group, strict=True):
                 await fill(self._harness, self._subject, case, draw, [case.names[slot]])
             await run_segment(self._subject, case)
             for slot, draw in zip(slots, group, strict=True):
-                launch = self._rng.choice(range(slot, case.launches, case.slabs))
+                launch = self._rng.choice(range(slot, case.launches, case.buffers))
                 if (ruling := await self._compare(case, draw, launch)) is not None:
                     return ruling
             await fill(self._harness, self._subject, case, case.draw, [case.names[slot] for slot in slots])
-        for draw in (draw for draw in draws if draw.slab != case.draw.slab):
+        for draw in (draw for draw in draws if draw.buffer != case.draw.buffer):
             if time.perf_counter() > end:
                 return None
             if (ruling := await self._recorded_apart(case, draw)) is not None:
@@ -112,7 +112,7 @@ class Replays:
     async def _recorded_apart(self, case: TimedCase, draw: Draw) -> Ruling | None:
         """Record and replay inputs of another layout, or with other scalar arguments."""
         launches = min(case.launches, policy.LEAST_LAUNCHES)
-        apart = replace(case, draw=draw, slabs=1, launches=launches, place=0)
+        apart = replace(case, draw=draw, buffers=1, launches=launches, place=0)
         await prepare(self._harness, self._subject, [apart])
         await run_segment(self._subject, apart)
         ruling = await self._compare(apart, draw, self._rng.randrange(launches))
@@ -129,7 +129,7 @@ async def compare_launch(harness: Harness, subject: Subject, case: TimedCase, dr
     An error that rounding explains is WRONG; any other shows that the launch is not the one that was checked.
     """
     published = await subject.ask(Publish(recording=case.recording, launch=launch))
-    compared = await harness.compare(subject, draw, published, slab=case.sequence[launch], untouched=False)
+    compared = await harness.compare(subject, draw, published, buffer=case.sequence[launch], untouched=False)
     ruling = ruling_on(harness, draw, compared, what=AS_TIMED)
     if ruling is None:
         return None

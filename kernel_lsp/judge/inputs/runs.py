@@ -20,13 +20,13 @@ _COMPILED = ("nvrtc", "nvcc-slice", "nvcc")  # builds that leave nothing to comp
 
 def must_rehearse(harness: Harness, subject: Subject, draw: Draw) -> bool:
     """Return True if a version needs an unchecked first launch, because it may compile or tune itself in that."""
-    return harness.gpu is not None and draw.slab not in subject.bound and subject.built.build.way not in _COMPILED
+    return harness.gpu is not None and draw.buffer not in subject.bound and subject.built.build.way not in _COMPILED
 
 
 async def run_again(harness: Harness, subject: Subject, draw: Draw, deadline: float) -> Ran:
     """Refill the inputs and run a version once."""
     await harness.fill(subject, draw)
-    return await subject.ask(Run(slab=draw.slab), deadline=deadline)
+    return await subject.ask(Run(buffer=draw.buffer), deadline=deadline)
 
 
 async def free_memory_apart(harness: Harness, subject: Subject, draw: Draw, plain: Draw | None) -> None:
@@ -34,8 +34,8 @@ async def free_memory_apart(harness: Harness, subject: Subject, draw: Draw, plai
 
     Each of these has its own memory, which would add up on large cases. The emulator's cases are small.
     """
-    if harness.gpu is not None and plain is not None and draw.slab != plain.slab:
-        await harness.unbind(subject, draw.slab)
+    if harness.gpu is not None and plain is not None and draw.buffer != plain.buffer:
+        await harness.unbind(subject, draw.buffer)
 
 
 async def fingerprints(
@@ -55,7 +55,7 @@ async def check_unwritten(harness: Harness, subject: Subject, draw: Draw, deadli
     Bytes of 0xFF that were never written look right where the answer is NaN, -1 or True.
     """
     await harness.fill(subject, draw)
-    ran = await subject.ask(Run(slab=draw.slab, unset=0), deadline=deadline)
+    ran = await subject.ask(Run(buffer=draw.buffer, unset=0), deadline=deadline)
     ruling = await ruling_of_run(harness, subject, draw, ran)
     if ruling is None:
         return None
@@ -86,4 +86,4 @@ def raise_what_needs_a_gpu(harness: Harness, error: Exception) -> None:
         raise error
     if harness.gpu is None and isinstance(error, WorkerTimedOut):
         why = f"the emulator did not finish a run in {policy.FIRST_RUN_SECONDS:.0f} s"
-        raise CannotJudgeError(why, harness.target.source.path, cure="Add a smaller case, or use a GPU.") from error
+        raise CannotJudgeError(why, harness.target.source.path, fix="Add a smaller case, or use a GPU.") from error

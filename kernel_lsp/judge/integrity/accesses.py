@@ -160,7 +160,7 @@ class FinalLooks:
         draw = await drawing.draw(made.harness, number, PLAIN)
         seed = random.SystemRandom().getrandbits(32)
         most = policy.EMULATED_SAMPLE_INSTRUCTIONS
-        request = SampleBlocks(slab=draw.slab, count=policy.EMULATED_TIMED_BLOCKS, seed=seed, instructions=most)
+        request = SampleBlocks(buffer=draw.buffer, count=policy.EMULATED_TIMED_BLOCKS, seed=seed, instructions=most)
         case = made.harness.cases[number]
         if number not in made.told:
             told = await self._sampled(made, made.baseline, draw, request)
@@ -175,7 +175,7 @@ class FinalLooks:
     async def _sampled(self, made: _Emulated, version: Subject, draw: Draw, request: SampleBlocks) -> SampledRun:
         await made.harness.fill(version, draw)
         ran = await version.ask(request, deadline=policy.EMULATED_SAMPLE_SECONDS)
-        await made.harness.unbind(version, draw.slab)
+        await made.harness.unbind(version, draw.buffer)
         return ran
 
     async def _open_emulator(self) -> _Emulated | str:

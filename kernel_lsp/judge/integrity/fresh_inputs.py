@@ -24,7 +24,7 @@ from kernel_lsp.judge.inputs.replay import compare_launch
 from kernel_lsp.judge.measure.cases import TimedCase, fill, prepare, run_segment, segment_us
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.subject import Subject
-from kernel_lsp.runner.messages.oracle import Renew, SlabPlace
+from kernel_lsp.runner.messages.oracle import BufferPlace, Renew
 from kernel_lsp.runner.messages.subject import Refresh
 from kernel_lsp.runner.messages.subject_answers import Segment
 
@@ -72,7 +72,7 @@ class FreshInputs:
     _seen: dict[int, _Seen] = field(default_factory=dict[int, _Seen])
 
     async def renew(self, case: TimedCase, *, always: bool = False) -> None:
-        """Draw fresh inputs for each slab of a case, and write them into the memory of all versions.
+        """Draw fresh inputs for each buffer of a case, and write them into the memory of all versions.
 
         Once the time for drawing is used up nothing is drawn, unless `always` is set.
         """
@@ -85,18 +85,18 @@ class FreshInputs:
         seeds = self._seeds[case.recording] = tuple(self.rng.getrandbits(48) for _ in case.names)
         sides = [(self.baseline, case), (self.candidate, case)]
         sides += [(self.other, case.at(0))] if self.other is not None else []
-        places = tuple(SlabPlace(subject.name, placed.names) for subject, placed in sides)
+        places = tuple(BufferPlace(subject.name, placed.names) for subject, placed in sides)
         family = drawing.fresh_family(self.harness, case.draw)
         await self.harness.oracle(Renew(case=case.draw.case, family=family, seeds=seeds, places=places))
         for subject, placed in sides if case.restores else ():
-            await subject.ask(Refresh(slabs=placed.names))
+            await subject.ask(Refresh(buffers=placed.names))
         seen.renewals += 1
         self._spent += time.perf_counter() - began
 
     def applies(self, case: TimedCase) -> bool:
         """Return True if fresh inputs of a case fit into the same memory, with equal shapes and scalar arguments."""
         fresh = self.harness.draws.get(f"{case.draw.case}/{case.draw.family}/1")
-        return fresh is None or fresh.slab == case.draw.slab
+        return fresh is None or fresh.buffer == case.draw.buffer
 
     async def look(self, case: TimedCase, segment: Segment) -> None:
         """Compare some segments, at random, with the right answer or with the candidate's other process."""
@@ -188,9 +188,9 @@ class FreshInputs:
         seed = self.rng.getrandbits(48)
         known = await drawing.fresh(self.harness, case.draw, seed)
         unseen = await drawing.fresh(self.harness, case.draw, seed, _UNSEEN)
-        if known.slab != unseen.slab or cannot_be_given(known, self.candidate) is not None:
+        if known.buffer != unseen.buffer or cannot_be_given(known, self.candidate) is not None:
             return {}
-        apart = replace(case, draw=known, mode="cold", slabs=1, launches=1, place=0)
+        apart = replace(case, draw=known, mode="cold", buffers=1, launches=1, place=0)
         for subject in (self.baseline, self.candidate):
             await prepare(self.harness, subject, [apart])  # runs one launch
             await fill(self.harness, subject, apart, unseen)

@@ -32,7 +32,7 @@ async def time_calls(
         least = [float("inf"), float("inf")]
         for _ in range(1 if case.slow else policy.HOST_TIME_TRIES + 1):  # the first one may compile
             for side, subject in enumerate((baseline, candidate)):
-                request = CallRepeatedly(slab=case.names[0], count=count)
+                request = CallRepeatedly(buffer=case.names[0], count=count)
                 started = time.perf_counter()
                 await subject.ask(request, deadline=policy.FIRST_RUN_SECONDS)
                 least[side] = min(least[side], (time.perf_counter() - started) * 1e6 / count)

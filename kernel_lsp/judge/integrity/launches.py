@@ -58,7 +58,7 @@ async def observe(harness: Harness, subject: Subject, cases: Sequence[TimedCase]
     untraced, threads = "", 0
     for case in cases:
         await harness.fill(subject, case.draw)
-        told = await subject.ask(TraceLaunch(slab=case.draw.slab), deadline=policy.FIRST_RUN_SECONDS)
+        told = await subject.ask(TraceLaunch(buffer=case.draw.buffer), deadline=policy.FIRST_RUN_SECONDS)
         threads = max(threads, told.threads)
         operations[case.draw.case] = trace.read_operations(told.operations)
         try:

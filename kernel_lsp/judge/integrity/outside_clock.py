@@ -134,7 +134,7 @@ async def _agrees_unflushed(
     """Return True if the clocks agree without cache flushes, and the candidate is as much faster there.
 
     The last lines that a launch wrote leave the cache during the next flush. A faster launch leaves more of this work
-    to the flush, which is legitimate. Without flushes, launches on separate slabs wait for each other's lines.
+    to the flush, which is legitimate. Without flushes, launches on separate buffers wait for each other's lines.
     """
     if flushed.case.restores or flushed.case.mode == "short":
         return False

@@ -113,8 +113,8 @@ async def sanitize(
         return "the inputs are too large to be recorded"
     for draw in draws:
         await harness.fill(subject, draw)
-    slabs = tuple(draw.slab for draw in draws)
-    kept = await subject.ask(RecordLaunches(slabs=slabs), deadline=policy.FIRST_RUN_SECONDS)
+    buffers = tuple(draw.buffer for draw in draws)
+    kept = await subject.ask(RecordLaunches(buffers=buffers), deadline=policy.FIRST_RUN_SECONDS)
     if not kept.file:
         return kept.reason
     told = await asyncio.gather(*(_run(harness.pool, program, tool, Path(kept.file)) for tool in tools))

@@ -16,7 +16,7 @@ async def slow_where_untimed(
 ) -> Ruling | None:
     """Return the ruling on a candidate that takes much longer than the baseline on a case that is not timed."""
     for case in cases:
-        once = replace(case, launches=policy.UNTIMED_CASE_LAUNCHES, slabs=1, mode="cold")
+        once = replace(case, launches=policy.UNTIMED_CASE_LAUNCHES, buffers=1, mode="cold")
         least: list[float] = []
         for subject in (baseline, candidate):
             await prepare(harness, subject, [once])

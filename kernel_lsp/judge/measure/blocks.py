@@ -31,7 +31,7 @@ class Renewal(Protocol):
     """Writes new inputs before each half of a block (AB or BA), and checks the outputs on them."""
 
     async def renew(self, case: TimedCase) -> None:
-        """Write new inputs into the slabs of a case on both sides."""
+        """Write new inputs into the buffers of a case on both sides."""
         ...
 
     async def look(self, case: TimedCase, segment: Segment) -> None:
@@ -211,7 +211,7 @@ class PairedMeasurement:
         return [case.at(place) for case in self._cases]
 
     def _beyond(self, first: str) -> bool:
-        """Return True if these slabs, named by the first, belong to a place that is not used."""
+        """Return True if these buffers, named by the first, belong to a place that is not used."""
         _, _, place = first.partition("@")
         return place != "" and int(place.partition(".")[0]) >= self._places
 
@@ -237,7 +237,7 @@ def _places(harness: Harness, cases: Sequence[TimedCase], spread: int) -> int:
     Launches of a segment already lie in separate memory; places are added until `spread` launches do.
     """
     assert harness.gpu is not None, "only a GPU is timed"
-    footprint = sum(case.slabs * (case.footprint + case.output_bytes) for case in cases)
+    footprint = sum(case.buffers * (case.footprint + case.output_bytes) for case in cases)
     room = int(free_bytes(harness.gpu) * policy.PLACES_MEMORY_SHARE)
-    fewest = min(case.slabs for case in cases)
+    fewest = min(case.buffers for case in cases)
     return max(1, min(-(-spread // fewest), room // max(1, footprint)))

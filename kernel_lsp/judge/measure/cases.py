@@ -34,11 +34,11 @@ class TimedCase:
         draw: its plain inputs.
         mode: `cold` or `short`; see `runner.workers.recording`.
         launches: in a segment.
-        slabs: on so many sets of inputs; launches take them in turn.
+        buffers: on so many sets of inputs; launches take them in turn.
         baseline_us: the baseline's own time, microseconds.
         output_bytes: of all outputs.
         restores: inputs are put back before each launch, for kernels that change them.
-        unflushed: a second recording on the same slabs, `short` whatever the usual one is.
+        unflushed: a second recording on the same buffers, `short` whatever the usual one is.
         captured: segments are CUDA graphs; both sides of a comparison are timed in the same way.
         place: number of the place.
     """
@@ -48,7 +48,7 @@ class TimedCase:
     launches: int
     baseline_us: float
     output_bytes: int
-    slabs: int = 1
+    buffers: int = 1
     restores: bool = False
     captured: bool = True
     place: int = 0
@@ -65,24 +65,24 @@ class TimedCase:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of its slabs in this place."""
-        return tuple(f"{self.draw.slab}@{self.place}.{number}" for number in range(self.slabs))
+        """Names of its buffers in this place."""
+        return tuple(f"{self.draw.buffer}@{self.place}.{number}" for number in range(self.buffers))
 
     @property
     def recording(self) -> str:
-        """Return the name of its recording in this place: its first slab, with a suffix if unflushed."""
+        """Return the name of its recording in this place: its first buffer, with a suffix if unflushed."""
         return self.names[0] + (UNFLUSHED if self.unflushed else "")
 
     @property
     def sequence(self) -> tuple[str, ...]:
-        """Return the slab of each launch of a segment."""
+        """Return the buffer of each launch of a segment."""
         names = self.names
         return tuple(names[number % len(names)] for number in range(self.launches))
 
     @property
     def how(self) -> tuple[object, ...]:
         """Return the properties that a recording depends on; equal ones can share it."""
-        return (self.mode, self.launches, self.slabs, self.restores, self.captured)
+        return (self.mode, self.launches, self.buffers, self.restores, self.captured)
 
     @property
     def footprint(self) -> int:
@@ -134,8 +134,8 @@ async def choose_cases(harness: Harness, baseline: Subject, profile: BaselinePro
         await harness.unbind(baseline, probe.names[0])
         short = us < policy.SHORT_LAUNCH_US and captured and not profile.in_place
         made = replace(probe, mode="short" if short else "cold", baseline_us=us, place=0)
-        count = _slabs(harness, made, launches_of(us))  # a second launch on the same inputs could remember the first
-        chosen.append(replace(made, launches=count, slabs=count))
+        count = _buffers(harness, made, launches_of(us))  # a second launch on the same inputs could remember the first
+        chosen.append(replace(made, launches=count, buffers=count))
     return choice_of(chosen, calls_of_cases(harness.target.workload))
 
 
@@ -166,7 +166,7 @@ def launches_of(us: float) -> int:
     return max(policy.LEAST_LAUNCHES, min(policy.MOST_LAUNCHES, math.ceil(policy.SEGMENT_US / us)))
 
 
-def _slabs(harness: Harness, case: TimedCase, wanted: int) -> int:
+def _buffers(harness: Harness, case: TimedCase, wanted: int) -> int:
     """Return the number of input sets in a segment of a case, and so of launches: as many as memory allows."""
     assert harness.gpu is not None, "only a GPU is timed"
     room = free_bytes(harness.gpu) * policy.PLACES_MEMORY_SHARE
@@ -181,7 +181,7 @@ async def prepare(harness: Harness, subject: Subject, cases: Sequence[TimedCase]
         await fill(harness, subject, case, case.draw)
         request = RecordSegment(
             recording=case.recording,
-            slabs=case.sequence,
+            buffers=case.sequence,
             mode=case.mode,
             restores=case.restores,
             capture=case.captured,
@@ -200,13 +200,13 @@ async def ready(harness: Harness, subject: Subject, cases: Sequence[TimedCase]) 
 
 
 async def fill(
-    harness: Harness, subject: Subject, case: TimedCase, draw: Draw, slabs: Sequence[str] | None = None
+    harness: Harness, subject: Subject, case: TimedCase, draw: Draw, buffers: Sequence[str] | None = None
 ) -> None:
-    """Write inputs into slabs of a recorded case; into all slabs by default."""
-    chosen = tuple(case.names if slabs is None else slabs)
-    await harness.oracle(Fill(subject=subject.name, slabs=chosen, key=draw.key))
+    """Write inputs into buffers of a recorded case; into all buffers by default."""
+    chosen = tuple(case.names if buffers is None else buffers)
+    await harness.oracle(Fill(subject=subject.name, buffers=chosen, key=draw.key))
     if case.restores:
-        await subject.ask(Refresh(slabs=chosen))
+        await subject.ask(Refresh(buffers=chosen))
 
 
 async def run_segment(subject: Subject, case: TimedCase) -> Segment:

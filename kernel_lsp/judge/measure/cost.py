@@ -143,7 +143,7 @@ class LaunchTime:
         """Return a sentence that tells the waiting user what judging will cost."""
         return (
             f"{self.slowest(cases)}: judging takes up to {self.budget_s:.0f} s of launches, on fewer inputs and with "
-            f"fewer repeats than usual. {CURE}"
+            f"fewer repeats than usual. {FIX}"
         )
 
     def refusal(self, cases: Sequence[str]) -> str:
@@ -151,10 +151,10 @@ class LaunchTime:
         launches = 2 * policy.SLOW_LEAST_PAIRS + policy.SLOW_DOUBT_LAUNCHES
         return (
             f"{self.slowest(cases)}, and timing takes {launches} of them at least, which does not fit into "
-            f"{self.budget_s:.0f} s. {CURE}"
+            f"{self.budget_s:.0f} s. {FIX}"
         )
 
 
-CURE = "A smaller case takes less; `judge.slow_budget_s` gives more time."
+FIX = "A smaller case takes less; `judge.slow_budget_s` gives more time."
 """What to do where the baseline is slow."""
 _PAIRS = range(policy.SLOW_LEAST_PAIRS, policy.SLOW_MOST_PAIRS + 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import kernel_lsp
 from kernel_lsp import policy
 
-_ROOTS = ("judge", "compiler", "runner", "device", "workload", "emulate", "source/screening")
+_ROOTS = ("judge", "compiler", "runner", "device", "workload", "emulate", "source/static_check")
 """Code that builds a candidate, runs it or decides on it, below the package."""
 _SUFFIXES = (".py", ".cu", ".h")
 

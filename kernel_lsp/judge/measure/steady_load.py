@@ -131,7 +131,7 @@ async def _run(gpu: Gpu, subject: Subject, case: TimedCase, seconds: float) -> _
     running = asyncio.ensure_future(
         subject.ask(
             Sustain(
-                slab=case.names[0],
+                buffer=case.names[0],
                 seconds=seconds,
                 launch_us=case.baseline_us,
                 restores=case.restores,

@@ -10,9 +10,9 @@ from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.context import Context
 from kernel_lsp.judge.program_equality import same_model, same_python
 from kernel_lsp.judge.ruling import Ruling, rejected
-from kernel_lsp.judge.stages.screen import ruling_on
+from kernel_lsp.judge.stages.static_check import ruling_on
 from kernel_lsp.judge.verdict import Outcome, Stage
-from kernel_lsp.source.screening import host_notes, host_objections
+from kernel_lsp.source.static_check import host_notes, host_violations
 
 
 async def build(context: Context) -> Ruling | None:
@@ -23,7 +23,7 @@ async def build(context: Context) -> Ruling | None:
             built = context.built = await session.builders.build(session.target.workload, candidate)
         except CannotJudgeError as error:
             return Ruling(Outcome.UNTIMED, Stage.BUILD, f"it cannot be built on this machine: {error.message}")
-    if built.extensions and (ruling := _screen_host_code(context, built)) is not None:
+    if built.extensions and (ruling := _check_host_code(context, built)) is not None:
         return ruling
     if not built.ok:
         return Ruling(Outcome.BUILD_FAILED, Stage.BUILD, built.first_error)
@@ -37,12 +37,12 @@ async def build(context: Context) -> Ruling | None:
     return None
 
 
-def _screen_host_code(context: Context, built: Built) -> Ruling | None:
+def _check_host_code(context: Context, built: Built) -> Ruling | None:
     """Check the C++ of a candidate's extensions, and the symbols that their libraries import."""
     baseline = context.session.target.baseline.kernel
     texts = built.host_texts or (context.candidate.kernel.text,)
     context.notes += host_notes(texts, baseline)
-    if found := host_objections(texts, baseline):
+    if found := host_violations(texts, baseline):
         return ruling_on(found[0])
     known = next(filter(None, map(_library, context.session.baseline_built.extensions)), None)
     for extension in built.extensions:

@@ -143,8 +143,8 @@ def main() -> None:
         report(TrainingEvent(kind="failed", message=str(error)))
         sys.exit(2)
     except torch.OutOfMemoryError:
-        cure = "Lower `learn.length` or `learn.rank`; what was trained so far is kept."
-        report(TrainingEvent(kind="failed", message="The GPU's memory ran out while training.", cure=cure))
+        fix = "Lower `learn.length` or `learn.rank`; what was trained so far is kept."
+        report(TrainingEvent(kind="failed", message="The GPU's memory ran out while training.", fix=fix))
         sys.exit(2)
 
 

@@ -193,14 +193,14 @@ class CodeActions:
         findings: Sequence[types.Diagnostic],
     ) -> list[types.CodeAction]:
         """Return actions that judge the rewrites which may fix a finding here; faster ones become suggestions."""
-        cured: dict[tuple[str, str], list[types.Diagnostic]] = {}
+        fixed: dict[tuple[str, str], list[types.Diagnostic]] = {}
         for finding in findings:
             for kernel in kernels:
-                for label in await self._results.cures(document, kernel, str(finding.code or "")):
-                    cured.setdefault((kernel.name, label), []).append(finding)
+                for label in await self._results.fixes(document, kernel, str(finding.code or "")):
+                    fixed.setdefault((kernel.name, label), []).append(finding)
         actions: list[types.CodeAction] = []
         for kind in jobs_on(JobSubject.FINDING):
-            for (kernel_name, label), of in cured.items():
+            for (kernel_name, label), of in fixed.items():
                 for action in self._job(kind, document, status, kernel_name, (label, label)):
                     action.diagnostics = of
                     actions.append(action)

@@ -92,8 +92,8 @@ class ResultCommands:
         try:
             await asyncio.to_thread(_write, page, found.markdown)
         except OSError as error:
-            cure = f"`kernel-lsp report {found.name}` shows it in a terminal."
-            raise ConfigurationError(f"The page cannot be written: {error.strerror}.", page, cure=cure) from None
+            fix = f"`kernel-lsp report {found.name}` shows it in a terminal."
+            raise ConfigurationError(f"The page cannot be written: {error.strerror}.", page, fix=fix) from None
         self._show(page, f"{found.title}: {page}")
         return extended(EvidenceFile, found, path=str(page))
 
@@ -131,8 +131,8 @@ class ResultCommands:
         try:
             await asyncio.to_thread(_write, page, listing)
         except OSError as error:
-            cure = f"`kernel-lsp facts --sass {document.path.name}` prints it."
-            raise ConfigurationError(f"The listing cannot be written: {error.strerror}.", page, cure=cure) from None
+            fix = f"`kernel-lsp facts --sass {document.path.name}` prints it."
+            raise ConfigurationError(f"The listing cannot be written: {error.strerror}.", page, fix=fix) from None
         self._show(page, f"The machine code is in {page}.")
         return FilePath(str(page))
 
@@ -182,7 +182,7 @@ class TrustCommands:
             raise ConfigurationError("A folder is named by its URI or its full path.")
         if found := named or list(self._folders.paths):
             return found
-        raise ConfigurationError("No folder is open.", cure="Name the folder to trust.")
+        raise ConfigurationError("No folder is open.", fix="Name the folder to trust.")
 
 
 def place_of(uri: str | None) -> Path:

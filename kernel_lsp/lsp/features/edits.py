@@ -112,7 +112,7 @@ class Edits:
                     await asyncio.sleep(_LOOK)
         except TimeoutError:
             message = "The editor said that it applied the variant, but its text is another one."
-            raise SourceError(message, made.file.path, cure="Undo, and apply it again.") from None
+            raise SourceError(message, made.file.path, fix="Undo, and apply it again.") from None
 
     def _workspace_edit(self, texts: Sequence[Document], placed: "Sequence[FileEdits]") -> types.WorkspaceEdit:
         """Return the client's edit; `texts` are the kernel file and other edited files, as the edits expect them."""

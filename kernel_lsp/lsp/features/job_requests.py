@@ -95,8 +95,8 @@ class JobRequests:
         if kind.choices and label not in dict(kind.choices):
             raise JsonRpcInvalidParams(f"A kernel is written in one of {', '.join(dict(kind.choices))}.")
         if kind.subject is JobSubject.MODULE and document.module is None:
-            cure = "It needs `Model`, `get_inputs` and `get_init_inputs`; a file with a `ModelNew` is refined."
-            raise SourceError("This is no plain PyTorch module.", document.path, cure=cure)
+            fix = "It needs `Model`, `get_inputs` and `get_init_inputs`; a file with a `ModelNew` is refined."
+            raise SourceError("This is no plain PyTorch module.", document.path, fix=fix)
         try:
             job, joined = self._jobs.start(JobRequest(kind, document, kernel, label))
         except NoGpuError as error:

@@ -16,9 +16,9 @@ def judged(
 ) -> Iterator[types.CodeAction]:
     """Yield the fixes of these findings that were checked, as edits."""
     for fix in fixes:
-        cured = [one for one in findings if one.code == fix.rule and one.range.start.line == fix.line]
-        if cured:
-            action = types.CodeAction(f"{fix.title} (checked)", QUICK_FIX, diagnostics=cured, is_preferred=True)
+        fixed = [one for one in findings if one.code == fix.rule and one.range.start.line == fix.line]
+        if fixed:
+            action = types.CodeAction(f"{fix.title} (checked)", QUICK_FIX, diagnostics=fixed, is_preferred=True)
             edits = [types.TextEdit(document.range(edit.span), edit.text) for edit in fix.edits]
             action.edit = types.WorkspaceEdit(changes={document.uri: edits})
             yield action

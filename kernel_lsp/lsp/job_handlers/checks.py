@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from kernel_lsp.check import FileReport, check, record_baseline
-from kernel_lsp.check.mending import is_mendable
+from kernel_lsp.check.quick_fixes import is_fixable
 from kernel_lsp.judge.verdict import CheckStatus
 from kernel_lsp.lsp.job_handlers.context import JobContext
 from kernel_lsp.report.formats.json import check_json
@@ -43,8 +43,8 @@ def _passed(report: FileReport) -> str:
 
 
 def _checked(report: FileReport, sound: str) -> dict[str, Any]:
-    """Return a report, the reason, `sound` or the first error, and whether an error may have a mechanical cure."""
+    """Return a report, the reason, `sound` or the first error, and whether an error may have a mechanical fix."""
     said = json.loads(check_json([report]))["files"][0]
     failed = [one["message"] for one in said["diagnostics"] if one["severity"] == "error"]
-    mendable = any(map(is_mendable, report.diagnostics))
-    return {"reason": failed[0] if failed else sound, "verdict": None, "report": said, "mendable": mendable}
+    fixable = any(map(is_fixable, report.diagnostics))
+    return {"reason": failed[0] if failed else sound, "verdict": None, "report": said, "fixable": fixable}

@@ -51,7 +51,7 @@ class Prompts:
         except _FAULTS as error:
             file, line = _place(error, (folder or self._folders()[0]) / f"{name}.j2")
             said = f"The template cannot be used: {str(error).rstrip('.')}."
-            raise ConfigurationError(said, file, line, cure="Fix it, or take it out of `model.templates`.") from None
+            raise ConfigurationError(said, file, line, fix="Fix it, or take it out of `model.templates`.") from None
 
     def example(self) -> dict[str, str] | None:
         """Return the worked example of the first turn; None if the format has none."""

@@ -120,8 +120,8 @@ def make_task(target: Target, profile: Profile, prompts: Prompts) -> ModelTask:
 def _unsuited(profile: Profile, file: SourceFile, but: str) -> UnsuitedProfileError:
     speaks = "Triton" if profile.talk.format == "kernelbench-triton" else "CUDA"
     message = f"Models of the profile `{profile.id}` write {speaks}, and {but}."
-    cure = "Set `model.profile` to one for this language, or to `general`."
-    return UnsuitedProfileError(message, file.path, cure=cure)
+    fix = "Set `model.profile` to one for this language, or to `general`."
+    return UnsuitedProfileError(message, file.path, fix=fix)
 
 
 @dataclass(frozen=True)
@@ -251,9 +251,9 @@ def label_of(answer: ModelAnswer) -> str:
 
 def _wrapper(target: Target) -> str:
     if (name := _wrapper_or_none(target)) is None:
-        cure = "Let `launch` call one function of the kernel file, or use the profile `general`."
+        fix = "Let `launch` call one function of the kernel file, or use the profile `general`."
         raise UnsuitedProfileError(
-            "There is no one function whose body an answer could replace.", target.source.path, cure=cure
+            "There is no one function whose body an answer could replace.", target.source.path, fix=fix
         )
     return name
 

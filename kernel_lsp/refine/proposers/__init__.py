@@ -56,7 +56,7 @@ def _imported(name: str) -> MakeProposers:
         found = getattr(importlib.import_module(module), function)
     except Exception as error:
         why = f"`{name}` in `refine.proposers` cannot be used: {error}."
-        raise ConfigurationError(why, cure="Name a function that this Python can import, as `module:name`.") from None
+        raise ConfigurationError(why, fix="Name a function that this Python can import, as `module:name`.") from None
     if not callable(found):
         raise ConfigurationError(f"`{name}` in `refine.proposers` is not a function.")
     return cast(MakeProposers, found)

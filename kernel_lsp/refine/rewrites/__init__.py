@@ -30,13 +30,13 @@ class Rewrite(Protocol):
         ...
 
 
-CURES: Mapping[str, tuple[str, ...]] = {
+FIXES: Mapping[str, tuple[str, ...]] = {
     "KL030": ("parallel_rows", "tile_product", "transpose_tile", "swap_axes"),
     "KL031": ("pad_shared",),
     "KL035": ("vectorize", "multi_element"),
     "KL037": ("register_tile", "cache_row", "online_softmax", "whole_row"),
 }
-"""Rewrites that may cure what a rule finds, by the rule's id; each by the name in its candidates' origin."""
+"""Rewrites that may fix what a rule finds, by the rule's id; each by the name in its candidates' origin."""
 
 
 def find_rewrites(base: Candidate, kernel: Kernel, device: Device) -> Iterator[Candidate]:

@@ -45,7 +45,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "name": "".join(word.capitalize() for word in rule.name.split("-")),
         "shortDescription": {"text": rule.summary},
         "fullDescription": {"text": rule.what},
-        "help": {"text": rule.cure, "markdown": rule.page},
+        "help": {"text": rule.fix, "markdown": rule.page},
         "defaultConfiguration": {"level": _LEVELS[rule.severity]},
         "properties": {"tags": [rule.group.value]},
     }

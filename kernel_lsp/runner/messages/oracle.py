@@ -1,13 +1,13 @@
 """Requests to the oracle: the worker that makes inputs and knows the right answers, and runs no candidate.
 
-A *key* names one set of inputs, a *subject* the memory of one worker under test, a *slab* one part of that memory.
+A *key* names one set of inputs, a *subject* the memory of one worker under test, a *buffer* one part of that memory.
 """
 
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from kernel_lsp.compiler.binary import Binary
-from kernel_lsp.device.tensors import Argument, SlabHandle, TensorSpec
+from kernel_lsp.device.tensors import Argument, BufferHandle, TensorSpec
 from kernel_lsp.runner.messages import Request
 from kernel_lsp.workload.call import Call
 
@@ -87,11 +87,11 @@ class Varied:
 
 
 @dataclass(frozen=True, slots=True)
-class SlabPlace:
-    """Slabs of one worker under test that are filled in turn."""
+class BufferPlace:
+    """Buffers of one worker under test that are filled in turn."""
 
     subject: str
-    slabs: tuple[str, ...]
+    buffers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,32 +298,32 @@ class RehearseReference(Request[OracleRole, None], frozen=True, kw_only=True):
 
 
 class Attach(Request[OracleRole, None], frozen=True, kw_only=True):
-    """Open an allocation of a worker under test, which holds slabs of `nbytes` each, one after another."""
+    """Open an allocation of a worker under test, which holds buffers of `nbytes` each, one after another."""
 
     subject: str
-    slabs: tuple[str, ...]
+    buffers: tuple[str, ...]
     nbytes: int
-    handle: SlabHandle
+    handle: BufferHandle
 
     def answered_by(self, role: OracleRole) -> None:
         role.attach(self)
 
 
 class Detach(Request[OracleRole, None], frozen=True, kw_only=True):
-    """Close slabs of a worker; all of them if none is named."""
+    """Close buffers of a worker; all of them if none is named."""
 
     subject: str
-    slabs: tuple[str, ...] = ()
+    buffers: tuple[str, ...] = ()
 
     def answered_by(self, role: OracleRole) -> None:
         role.detach(self)
 
 
 class Fill(Request[OracleRole, None], frozen=True, kw_only=True):
-    """Write the inputs of `key` into slabs of a worker, with guard bytes around each."""
+    """Write the inputs of `key` into buffers of a worker, with guard bytes around each."""
 
     subject: str
-    slabs: tuple[str, ...]
+    buffers: tuple[str, ...]
     key: str
 
     def answered_by(self, role: OracleRole) -> None:
@@ -331,7 +331,7 @@ class Fill(Request[OracleRole, None], frozen=True, kw_only=True):
 
 
 class Renew(Request[OracleRole, None], frozen=True, kw_only=True):
-    """Draw fresh inputs, and write the i-th draw into the i-th slab of each place.
+    """Draw fresh inputs, and write the i-th draw into the i-th buffer of each place.
 
     Values are those that `Prepare` makes with the same case, family and seed. They are not stored.
     """
@@ -339,21 +339,21 @@ class Renew(Request[OracleRole, None], frozen=True, kw_only=True):
     case: int
     family: str
     seeds: tuple[int, ...]
-    places: tuple[SlabPlace, ...]
+    places: tuple[BufferPlace, ...]
 
     def answered_by(self, role: OracleRole) -> None:
         role.renew(self)
 
 
 class Compare(Request[OracleRole, Compared], frozen=True, kw_only=True):
-    """Compare a worker's published outputs for the inputs of `key`, which lie in `slab`, with the right answer.
+    """Compare a worker's published outputs for the inputs of `key`, which lie in `buffer`, with the right answer.
 
-    The errors of the `baseline` set the bounds for candidates. `untouched` is False if the slab holds other inputs by
+    The errors of the `baseline` set the bounds for candidates. `untouched` is False if the buffer holds other inputs by
     now, so that its contents cannot be checked.
     """
 
     subject: str
-    slab: str
+    buffer: str
     key: str
     outputs: tuple[TensorSpec, ...]
     baseline: bool = False

@@ -1,7 +1,7 @@
 """Requests to a worker that runs one version of a kernel.
 
-A *slab* is the memory of one set of inputs, by its name. A *recording* is a segment of launches made ready for timing,
-each launch on a slab of its own where memory allows.
+A *buffer* is the memory of one set of inputs, by its name. A *recording* is a segment of launches made ready for
+timing, each launch on a buffer of its own where memory allows.
 """
 
 from typing import Literal, Protocol
@@ -11,7 +11,7 @@ import msgspec
 from kernel_lsp import policy
 from kernel_lsp.compiler.binary import Binary
 from kernel_lsp.compiler.host.record import ExtensionBuild
-from kernel_lsp.device.tensors import Argument, SlabHandle
+from kernel_lsp.device.tensors import Argument, BufferHandle
 from kernel_lsp.runner.emulated import SampledRun
 from kernel_lsp.runner.messages import Request
 from kernel_lsp.runner.messages.subject_answers import (
@@ -31,11 +31,11 @@ Mode = Literal["cold", "short"]
 
 
 UNFLUSHED = "/unflushed"
-"""Ends the name of a second recording on the same slabs."""
+"""Ends the name of a second recording on the same buffers."""
 
 
-def slab_of(recording: str) -> str:
-    """Return the slab that a recording is named after, the first of its slabs."""
+def buffer_of(recording: str) -> str:
+    """Return the buffer that a recording is named after, the first of its buffers."""
     return recording.removesuffix(UNFLUSHED)
 
 
@@ -43,7 +43,7 @@ class SubjectRole(Protocol):
     """The requests that the worker under test answers."""
 
     def load(self, request: "Load", /) -> Loaded: ...
-    def bind(self, request: "Bind", /) -> SlabHandle: ...
+    def bind(self, request: "Bind", /) -> BufferHandle: ...
     def unbind(self, request: "Unbind", /) -> None: ...
     def retire(self) -> None: ...
     def rest(self) -> None: ...
@@ -88,23 +88,23 @@ class Load(Request[SubjectRole, Loaded], frozen=True, kw_only=True):
         return role.load(self)
 
 
-class Bind(Request[SubjectRole, SlabHandle], frozen=True, kw_only=True):
-    """Allocate slabs of `nbytes` each, one after another; `names` are the workload's names of the inputs."""
+class Bind(Request[SubjectRole, BufferHandle], frozen=True, kw_only=True):
+    """Allocate buffers of `nbytes` each, one after another; `names` are the workload's names of the inputs."""
 
-    slabs: tuple[str, ...]
+    buffers: tuple[str, ...]
     arguments: tuple[Argument, ...]
     nbytes: int
     names: tuple[str, ...] = ()
     case: int = 0
 
-    def answered_by(self, role: SubjectRole) -> SlabHandle:
+    def answered_by(self, role: SubjectRole) -> BufferHandle:
         return role.bind(self)
 
 
 class Unbind(Request[SubjectRole, None], frozen=True, kw_only=True):
-    """Free slabs that were bound together, and the recordings on them; the oracle has closed them before."""
+    """Free buffers that were bound together, and the recordings on them; the oracle has closed them before."""
 
-    slabs: tuple[str, ...]
+    buffers: tuple[str, ...]
 
     def answered_by(self, role: SubjectRole) -> None:
         role.unbind(self)
@@ -127,7 +127,7 @@ class Rest(Request[SubjectRole, None], frozen=True, kw_only=True):
 class Rehearse(Request[SubjectRole, None], frozen=True, kw_only=True):
     """Launch once without a result, so that compiling or tuning at the first launch is over."""
 
-    slab: str
+    buffer: str
 
     def answered_by(self, role: SubjectRole) -> None:
         role.rehearse(self)
@@ -136,7 +136,7 @@ class Rehearse(Request[SubjectRole, None], frozen=True, kw_only=True):
 class Run(Request[SubjectRole, Ran], frozen=True, kw_only=True):
     """Launch once; memory that the launch allocates is guarded, and filled with `unset` bytes."""
 
-    slab: str
+    buffer: str
     unset: int = policy.POISON_BYTE
 
     def answered_by(self, role: SubjectRole) -> Ran:
@@ -149,7 +149,7 @@ class SampleBlocks(Request[SubjectRole, SampledRun], frozen=True, kw_only=True):
     Blocks of one launch execute at most `instructions` together, and all launches four times as many.
     """
 
-    slab: str
+    buffer: str
     count: int
     seed: int
     instructions: int
@@ -184,7 +184,7 @@ class PublishEarlier(Request[SubjectRole, PublishedOutputs], frozen=True, kw_onl
 class CallRepeatedly(Request[SubjectRole, None], frozen=True, kw_only=True):
     """Call `launch` eagerly `count` times, and wait for the GPU after each; the parent measures the time."""
 
-    slab: str
+    buffer: str
     count: int
 
     def answered_by(self, role: SubjectRole) -> None:
@@ -192,11 +192,11 @@ class CallRepeatedly(Request[SubjectRole, None], frozen=True, kw_only=True):
 
 
 class RecordSegment(Request[SubjectRole, Recorded], frozen=True, kw_only=True):
-    """Prepare a segment of launches for timing, one on each of the slabs in turn.
+    """Prepare a segment of launches for timing, one on each of the buffers in turn.
 
     Attributes:
         recording: its name.
-        slabs: of each launch.
+        buffers: of each launch.
         mode: `cold` with an L2 flush before each launch; `short` without, for launches too short for two events.
         restores: put inputs back before each launch.
         capture: record a CUDA graph; else launches are enqueued one by one.
@@ -205,7 +205,7 @@ class RecordSegment(Request[SubjectRole, Recorded], frozen=True, kw_only=True):
     """
 
     recording: str
-    slabs: tuple[str, ...]
+    buffers: tuple[str, ...]
     mode: Mode
     restores: bool
     capture: bool
@@ -217,9 +217,9 @@ class RecordSegment(Request[SubjectRole, Recorded], frozen=True, kw_only=True):
 
 
 class Refresh(Request[SubjectRole, None], frozen=True, kw_only=True):
-    """Store the contents of slabs as the inputs that launches start from; needed where recordings restore them."""
+    """Store the contents of buffers as the inputs that launches start from; needed where recordings restore them."""
 
-    slabs: tuple[str, ...]
+    buffers: tuple[str, ...]
 
     def answered_by(self, role: SubjectRole) -> None:
         role.refresh(self)
@@ -248,7 +248,7 @@ class Publish(Request[SubjectRole, PublishedOutputs], frozen=True, kw_only=True)
 class Sustain(Request[SubjectRole, Stretch], frozen=True, kw_only=True):
     """Launch without pause for `seconds`; one launch takes about `launch_us` microseconds."""
 
-    slab: str
+    buffer: str
     seconds: float
     launch_us: float
     restores: bool
@@ -261,7 +261,7 @@ class Sustain(Request[SubjectRole, Stretch], frozen=True, kw_only=True):
 class TraceLaunch(Request[SubjectRole, Traced], frozen=True, kw_only=True):
     """Trace one eager launch, enclosed by a kernel that spins and one that reads clocks."""
 
-    slab: str
+    buffer: str
 
     def answered_by(self, role: SubjectRole) -> Traced:
         return role.trace(self)
@@ -284,9 +284,9 @@ class LookForChanges(Request[SubjectRole, ProcessChanges], frozen=True, kw_only=
 
 
 class RecordLaunches(Request[SubjectRole, LaunchFile], frozen=True, kw_only=True):
-    """Store the launches of a run on each of these slabs in a file; nothing may have been launched before."""
+    """Store the launches of a run on each of these buffers in a file; nothing may have been launched before."""
 
-    slabs: tuple[str, ...]
+    buffers: tuple[str, ...]
 
     def answered_by(self, role: SubjectRole) -> LaunchFile:
         return role.record_launches(self)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from kernel_lsp.device.tensors import SlabHandle, TensorSpec
+from kernel_lsp.device.tensors import BufferHandle, TensorSpec
 from kernel_lsp.runner.emulated import EmulatedReport
 
 
@@ -45,7 +45,7 @@ class PublishedOutputs:
 
     outputs: tuple[TensorSpec, ...]
     strides: tuple[tuple[int, ...], ...]
-    outbox: SlabHandle | None = None
+    outbox: BufferHandle | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,6 @@ class WatchedAllocations(Operations):
         return tuple(found)
 
 
-# The first use of a dispatch mode imports hundreds of modules; done here, only the nursery pays for that.
+# The first use of a dispatch mode imports hundreds of modules; done here, only the zygote pays for that.
 with WatchedAllocations():
     torch.empty(1)

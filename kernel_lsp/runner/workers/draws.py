@@ -108,7 +108,7 @@ class Draws:
                 raise WorkloadError(
                     f"`inputs` made a tensor on {tensor.device} for case {describe_case(constants)}",
                     self.workload.path,
-                    cure='Make inputs with device="cuda".',
+                    fix='Make inputs with device="cuda".',
                 )
         self._hold_to_contract(case, leaves)
         return leaves

@@ -153,7 +153,7 @@ class ProgramEmulator(Emulator):
         except CannotJudgeError as error:
             if not isinstance(error.__cause__, LaunchNotEmulated):  # `launch` and `_run` both enter this block
                 self._recorder.refused(name, file, error)
-            raise LaunchNotEmulated(error.message, error.path, error.line, error.cure) from error
+            raise LaunchNotEmulated(error.message, error.path, error.line, error.fix) from error
         except WorkloadError as error:
             if isinstance(error.__cause__, LaunchError):
                 self._recorder.found(EmulatedFinding("trap", f"{error.message}.", "", 0, name), file)
@@ -165,9 +165,9 @@ def _refusing(recorder: ProgramRecorder) -> Callable[[ExtensionRequest], Never]:
     """Return what answers requests for extensions: they are recorded as not run."""
 
     def refuse(request: ExtensionRequest) -> Never:
-        error = CannotJudgeError("a CUDA extension is not emulated in a program", cure="Run it on a GPU.")
+        error = CannotJudgeError("a CUDA extension is not emulated in a program", fix="Run it on a GPU.")
         recorder.refused(request.name, "", error)
-        raise LaunchNotEmulated(error.message, cure=error.cure) from error
+        raise LaunchNotEmulated(error.message, fix=error.fix) from error
 
     return refuse
 

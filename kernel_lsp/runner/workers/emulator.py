@@ -180,7 +180,7 @@ class Emulator:
         """Return the emulator's error with its place in the user's file."""
         known = None if error.path is None or error.line is None else Location(str(error.path), error.line)
         path, line = place(known, self._path)
-        return CannotJudgeError(error.message, Path(path) if path else None, line or None, error.cure)
+        return CannotJudgeError(error.message, Path(path) if path else None, line or None, error.fix)
 
     def enqueue(self, work: Callable[[], None]) -> None:
         """Run a piece of work at once, or at each replay of the graph that is being captured."""

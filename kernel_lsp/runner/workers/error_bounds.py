@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import torch
 
 from kernel_lsp import policy
-from kernel_lsp.device.slab import dtype_name
+from kernel_lsp.device.shared_buffer import dtype_name
 
 SUMMED_IN = (torch.float32, torch.float64)
 """Types that sums are made in; those of narrower outputs are rounded afterwards, which hides their errors."""

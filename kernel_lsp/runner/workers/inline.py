@@ -167,7 +167,7 @@ def serving(builds: Iterable[ExtensionBuild], device: Launches) -> Generator[Non
         if build is None:
             raise WorkloadError(
                 f"the extension `{request.name}` was not built before the kernel was run",
-                cure="Give `load_inline` the same texts and options each time, when the file is imported.",
+                fix="Give `load_inline` the same texts and options each time, when the file is imported.",
             )
         if request.digest not in loaded:
             loaded[request.digest] = load_extension(build, device)
@@ -239,7 +239,7 @@ class Runtime:
         if shared > self._shared.get(kernel.entry, STATIC_SHARED_BYTES):
             raise WorkloadError(
                 f"launching `{kernel.name}` with {shared} bytes of dynamic shared memory: invalid argument",
-                cure="Above 48 KiB, allow it with cudaFuncSetAttribute(kernel, "
+                fix="Above 48 KiB, allow it with cudaFuncSetAttribute(kernel, "
                 "cudaFuncAttributeMaxDynamicSharedMemorySize, bytes).",
             )
         shape = LaunchShape((gx, gy, gz), (bx, by, bz), shared)

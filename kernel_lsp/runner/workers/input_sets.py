@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from kernel_lsp import policy
-from kernel_lsp.device.slab import as_argument, give_back, lay_out
+from kernel_lsp.device.shared_buffer import as_argument, give_back, lay_out
 from kernel_lsp.device.tensors import TensorSpec
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.messages.oracle import Made
@@ -30,8 +30,8 @@ class InputSet:
         case: its case.
         coarse: True where honest versions may be further off than usual; see `families.Family`.
         make: makes its leaves, the same ones each time.
-        specs: places of its tensors in a slab.
-        nbytes: size of that slab.
+        specs: places of its tensors in a buffer.
+        nbytes: size of that buffer.
         values: key of the set whose leaves and right answer are its own too; empty if it has some of its own.
     """
 
@@ -112,7 +112,7 @@ class InputSets:
         return _made(self._sets[key], leaves)
 
     def keep(self, key: str, inputs: InputSet, leaves: Leaves) -> Made:
-        """Store a set of inputs under `key`, replacing an earlier one; return its layout in a slab."""
+        """Store a set of inputs under `key`, replacing an earlier one; return its layout in a buffer."""
         self._sets[key] = inputs
         self._prints.pop(key, None)
         self._finite.pop(key, None)
@@ -142,7 +142,7 @@ class InputSets:
                 workload = self.draws.workload
                 case = describe_case(workload.cases[self._sets[key].case])
                 said = f"`inputs` makes other values under the same seed for case {case}, which is too large to be kept"
-                raise WorkloadError(said, workload.path, cure="Draw them from torch's random numbers alone.")
+                raise WorkloadError(said, workload.path, fix="Draw them from torch's random numbers alone.")
             self._kept[key] = CachedInputs(leaves)
         self._forget_old(key)
         return self._kept[key].leaves
@@ -207,14 +207,14 @@ class InputSets:
 
 
 def _made(inputs: InputSet, leaves: Leaves) -> Made:
-    """Return the layout of leaves in a slab."""
+    """Return the layout of leaves in a buffer."""
     remaining = iter(inputs.specs)
     arguments = tuple(next(remaining) if isinstance(leaf, Tensor) else as_argument(leaf) for leaf in leaves)
     return Made(arguments, inputs.nbytes, sum(own_elements(t).nbytes for t in tensors(leaves)))
 
 
 def lay_out_family(leaves: Leaves, family: str) -> tuple[tuple[TensorSpec, ...], int]:
-    """Return the places of leaves in one slab, in a family's memory layout, and the slab's size in bytes."""
+    """Return the places of leaves in one buffer, in a family's memory layout, and the buffer's size in bytes."""
     layout = families.FAMILIES[family].layout
     forms = [(t.dtype, tuple(t.shape), t.stride()) for t in tensors(leaves)]
     return lay_out(

@@ -1,4 +1,4 @@
-"""Load NVRTC and unpack its headers, once in a nursery, so that no worker has to.
+"""Load NVRTC and unpack its headers, once in a zygote, so that no worker has to.
 
 Workers may not write to the user's cache, in which the headers stay for all sessions.
 """

@@ -161,27 +161,27 @@ class Oracle:
         self.inputs.expected(request.key)
 
     def attach(self, request: messages.Attach, /) -> None:
-        """Open slabs of a worker under test."""
-        self.memory.attach(request.subject, request.slabs, request.nbytes, request.handle)
+        """Open buffers of a worker under test."""
+        self.memory.attach(request.subject, request.buffers, request.nbytes, request.handle)
 
     def detach(self, request: messages.Detach, /) -> None:
-        """Close slabs of a worker; all of them if none is named."""
-        self.memory.detach(request.subject, request.slabs)
-        if not request.slabs:
+        """Close buffers of a worker; all of them if none is named."""
+        self.memory.detach(request.subject, request.buffers)
+        if not request.buffers:
             self.inputs.free_temporaries(whatever=True)  # what comes next may need it
 
     def fill(self, request: messages.Fill, /) -> None:
-        """Write a set of inputs into slabs, with guard bytes around each."""
+        """Write a set of inputs into buffers, with guard bytes around each."""
         specs, leaves = self.inputs[request.key].specs, self.inputs.leaves(request.key)
-        self.memory.fill(request.subject, request.slabs, specs, tensors(leaves))
+        self.memory.fill(request.subject, request.buffers, specs, tensors(leaves))
 
     def renew(self, request: messages.Renew, /) -> None:
-        """Draw fresh inputs, and write the i-th draw into the i-th slab of each place."""
+        """Draw fresh inputs, and write the i-th draw into the i-th buffer of each place."""
         for number, seed in enumerate(request.seeds):
             leaves = self.draws.make(request.case, request.family, seed)
             specs, _ = lay_out_family(leaves, request.family)
             for place in request.places:
-                self.memory.renew(place.subject, place.slabs[number], specs, tensors(leaves))
+                self.memory.renew(place.subject, place.buffers[number], specs, tensors(leaves))
         self.memory.synchronize()
 
     def compare(self, request: messages.Compare, /) -> Compared:
@@ -278,9 +278,9 @@ class Oracle:
             name
             for name, spec, tensor in zip(names, specs, tensors(leaves), strict=True)
             if name not in workload.contract.mutates
-            and not comparison.same_bits(self.memory.view(request.subject, request.slab, spec), tensor)
+            and not comparison.same_bits(self.memory.view(request.subject, request.buffer, spec), tensor)
         )
-        trampled = self.memory.trampled(request.subject, request.slab, specs, names)
+        trampled = self.memory.trampled(request.subject, request.buffer, specs, names)
         return replace(answer, changed_inputs=changed, trampled=trampled)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernel_lsp.device.slab import dtype_name, torch_dtype
+from kernel_lsp.device.shared_buffer import dtype_name, torch_dtype
 from kernel_lsp.device.tensors import TensorSpec
 from kernel_lsp.runner.messages.oracle import BaselineError, OutputDistance
 from kernel_lsp.runner.workers import comparison, error_bounds

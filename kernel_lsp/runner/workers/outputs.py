@@ -69,12 +69,12 @@ def plain_outputs(returned: object, device: str, path: Path) -> tuple[Tensor, ..
             raise WorkloadError(
                 f"`launch` returned a {type(output).__name__} as output {number}, not a plain tensor",
                 path,
-                cure="Return the output tensor, or a tuple of output tensors.",
+                fix="Return the output tensor, or a tuple of output tensors.",
             )
         if output.device.type != device:
             raise WorkloadError(f"output {number} of `launch` is on {output.device}", path)
         if (why := _not_plain(output)) is not None:
-            raise WorkloadError(f"output {number} of `launch` {why}", path, cure="Return a plain tensor.")
+            raise WorkloadError(f"output {number} of `launch` {why}", path, fix="Return a plain tensor.")
         found.append(output.detach())
     return tuple(found)
 

@@ -1,4 +1,4 @@
-"""Import the modules that workers for KernelBench problems need, once in a nursery.
+"""Import the modules that workers for KernelBench problems need, once in a zygote.
 
 Shapes alone are computed by torch's decompositions, the first of which imports hundreds of modules; problems have a
 module of their own, imported by whoever meets one.

@@ -38,8 +38,8 @@ _current_stream, _set_stream = torch.cuda.current_stream, torch.cuda.set_stream
 
 
 @dataclass(frozen=True, slots=True)
-class SlabLaunch:
-    """A launch on one slab: the call, the memory of its inputs, and a function that restores changed inputs."""
+class BufferLaunch:
+    """A launch on one buffer: the call, the memory of its inputs, and a function that restores changed inputs."""
 
     call: Callable[[], Sequence[Tensor]]
     inputs: Tensor
@@ -55,7 +55,7 @@ class Recording:
 
     Args:
         watch: shared by all recordings of this process.
-        launches: each on its slab.
+        launches: each on its buffer.
         mode: see above.
         salt: of the checksums.
         poison: byte that outputs are full of when a segment starts.
@@ -69,7 +69,7 @@ class Recording:
     def __init__(
         self,
         watch: Stopwatch,
-        launches: Sequence[SlabLaunch],
+        launches: Sequence[BufferLaunch],
         mode: Mode,
         salt: int,
         *,
@@ -226,7 +226,7 @@ def warmed_stopwatch(probes: Binary) -> "Stopwatch":
     """Return a stopwatch, after CUDA has loaded the library kernels that checks and timing use."""
     watch = Stopwatch(LoadedModule(probes, {}), torch.cuda.Stream())
     x = torch.zeros(4096, device="cuda")
-    launch = SlabLaunch(lambda: (torch.empty_like(x).copy_(x),), x)
+    launch = BufferLaunch(lambda: (torch.empty_like(x).copy_(x),), x)
     Recording(watch, [launch, launch], "cold", 1, poison=policy.POISON_BYTE).segment()
     with WatchedAllocations() as watcher:
         torch.empty_like(x)

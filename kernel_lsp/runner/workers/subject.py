@@ -18,8 +18,8 @@ from torch import Tensor
 from kernel_lsp import policy
 from kernel_lsp.compiler.binary import Binary
 from kernel_lsp.compiler.shortfall import shortfall
-from kernel_lsp.device.slab import Slab, give_back, make_slab
-from kernel_lsp.device.tensors import SlabHandle
+from kernel_lsp.device.shared_buffer import SharedBuffer, give_back, make_buffer
+from kernel_lsp.device.tensors import BufferHandle
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.runner.emulated import SampledRun
 from kernel_lsp.runner.messages import subject as messages
@@ -39,7 +39,7 @@ from kernel_lsp.runner.spans import WORKER
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.ears import Ears
 from kernel_lsp.runner.workers.inline import Launches, load_extension, serving
-from kernel_lsp.runner.workers.input_slab import InputSlab
+from kernel_lsp.runner.workers.input_buffer import InputBuffer
 from kernel_lsp.runner.workers.outbox import Outbox
 from kernel_lsp.runner.workers.outputs import HeldOutputs, places_of, plain_outputs
 from kernel_lsp.runner.workers.surroundings import Surroundings
@@ -79,11 +79,11 @@ class SubjectWorker:
         self._listeners: list[Listener] = []
         self._path = Path()
         self._triton = False
-        self._slabs: dict[str, InputSlab] = {}
+        self._buffers: dict[str, InputBuffer] = {}
         self._cases: dict[str, int] = {}
         self._lasting = contextlib.ExitStack()  # contexts that last as long as this process
         self._names: tuple[str, ...] = ()
-        self._retired: list[Slab] = []  # memory the oracle may still have open: CUDA wants it kept until then
+        self._retired: list[SharedBuffer] = []  # memory the oracle may still have open: CUDA wants it kept until then
         self._outbox = Outbox(device, self._retired)
         self._room = math.inf
         self._recordings: dict[str, Recording] = {}
@@ -142,32 +142,32 @@ class SubjectWorker:
 
         return LoadedModule(binary, request.types_of, self._listeners, self._ears.launch)
 
-    def bind(self, request: messages.Bind) -> SlabHandle:
-        """Allocate slabs that lie one after another."""
+    def bind(self, request: messages.Bind) -> BufferHandle:
+        """Allocate buffers that lie one after another."""
         self._names = request.names
-        for name in request.slabs:
-            if (known := self._slabs.get(name)) is not None and known.memory not in self._retired:
+        for name in request.buffers:
+            if (known := self._buffers.get(name)) is not None and known.memory not in self._retired:
                 self._retired.append(known.memory)
-        memory = make_slab(request.nbytes * len(request.slabs), self._device)
-        for number, name in enumerate(request.slabs):
+        memory = make_buffer(request.nbytes * len(request.buffers), self._device)
+        for number, name in enumerate(request.buffers):
             self._cases[name] = request.case
-            self._slabs[name] = InputSlab(memory, number * request.nbytes, request.nbytes, request.arguments)
+            self._buffers[name] = InputBuffer(memory, number * request.nbytes, request.nbytes, request.arguments)
             if self._answer is not None:
                 with self._placement():
                     self._launches[name] = self._answer.launch(request.case)
-        self._forget_recordings(request.slabs[0])  # they hold addresses of the old memory
+        self._forget_recordings(request.buffers[0])  # they hold addresses of the old memory
         return memory.handle
 
-    def _forget_recordings(self, slab: str) -> None:
-        for made in [made for made in self._recordings if messages.slab_of(made) == slab]:
+    def _forget_recordings(self, buffer: str) -> None:
+        for made in [made for made in self._recordings if messages.buffer_of(made) == buffer]:
             del self._recordings[made]
 
     def unbind(self, request: messages.Unbind) -> None:
-        """Free slabs and the recordings on them."""
-        for name in request.slabs:
+        """Free buffers and the recordings on them."""
+        for name in request.buffers:
             self._forget_recordings(name)
             self._launches.pop(name, None)
-            self._slabs.pop(name, None)
+            self._buffers.pop(name, None)
         if self._answer is not None:
             self._answer.unbind()
         self._free_unused()
@@ -179,7 +179,7 @@ class SubjectWorker:
 
     def rest(self) -> None:
         """Free all inputs and outputs and what was recorded on them."""
-        self.unbind(messages.Unbind(slabs=tuple(self._slabs)))
+        self.unbind(messages.Unbind(buffers=tuple(self._buffers)))
         self._recordings.clear()
         self._held.forget()
         self._retired.clear()
@@ -189,7 +189,7 @@ class SubjectWorker:
     def rehearse(self, request: messages.Rehearse) -> None:
         """Launch once for nothing."""
         with torch.no_grad():
-            self._outputs(request.slab)
+            self._outputs(request.buffer)
         self._synchronize()
 
     def run(self, request: messages.Run) -> Ran:
@@ -197,13 +197,13 @@ class SubjectWorker:
         watcher = WatchedAllocations(self._emulator, request.unset)
         if self._emulator is None:
             with torch.no_grad(), watcher:
-                returned = self._call(request.slab)
+                returned = self._call(request.buffer)
         else:
             returned = self._emulate(self._emulator, request, watcher)
         outputs = plain_outputs(returned, self._device, self._path)
         self._synchronize()
         held = self._held.add(outputs)
-        places = places_of(outputs, self._slabs[request.slab].data)
+        places = places_of(outputs, self._buffers[request.buffer].data)
         return Ran(
             self._published(outputs),
             held,
@@ -211,18 +211,18 @@ class SubjectWorker:
             tuple(place.text for place in places),
             any(place.in_inputs for place in places),
             self._emulator.report() if self._emulator else None,
-            self._answer.lacking(self._cases[request.slab]) if self._answer is not None else (),
+            self._answer.lacking(self._cases[request.buffer]) if self._answer is not None else (),
         )
 
     def _emulate(self, emulator: "Emulator", request: messages.Run, watcher: WatchedAllocations) -> Any:
         """Launch on the emulator; what fails there is tried for the next architecture, on inputs as they were."""
-        slab = self._slabs[request.slab]
-        pristine = slab.data.clone()
+        buffer = self._buffers[request.buffer]
+        pristine = buffer.data.clone()
         while True:
-            emulator.begin(self._names, slab.leaves)
+            emulator.begin(self._names, buffer.leaves)
             try:
                 with torch.no_grad(), emulator.placement(), watcher:
-                    return self._call(request.slab)
+                    return self._call(request.buffer)
             except KernelLspError:
                 raise
             except Exception as error:
@@ -230,17 +230,17 @@ class SubjectWorker:
                     raise why from error
                 if not emulator.grow():
                     raise
-                slab.data.copy_(pristine)
+                buffer.data.copy_(pristine)
 
     def sample_blocks(self, request: messages.SampleBlocks) -> SampledRun:
         """Emulate a few blocks of each launch with its whole grid."""
         from kernel_lsp.emulate.sampling import BlockSample
 
         assert self._emulator is not None, "blocks are sampled without a GPU"
-        leaves, most = self._slabs[request.slab].leaves, request.instructions
+        leaves, most = self._buffers[request.buffer].leaves, request.instructions
         sample = BlockSample(request.count, request.seed, most, 4 * most)
         with torch.no_grad():
-            return self._emulator.sample(self._names, leaves, sample, lambda: self._call(request.slab))
+            return self._emulator.sample(self._names, leaves, sample, lambda: self._call(request.buffer))
 
     def forget(self) -> tuple[int, ...]:
         """Release outputs of earlier runs; name those whose memory something else still references."""
@@ -259,7 +259,7 @@ class SubjectWorker:
         """Call `launch` so many times, and wait for the GPU after each."""
         with torch.no_grad():
             for _ in range(request.count):
-                self._call(request.slab)
+                self._call(request.buffer)
                 self._synchronize()
 
     def record(self, request: messages.RecordSegment) -> Recorded:
@@ -268,19 +268,19 @@ class SubjectWorker:
         Raises:
             NotCapturableError: see `Recording`; this process is of no further use then.
         """
-        from kernel_lsp.runner.workers.recording import Recording, SlabLaunch
+        from kernel_lsp.runner.workers.recording import BufferLaunch, Recording
 
         assert self._watch is not None, "only who was given probes is timed"
         self._recordings.pop(request.recording, None)
-        launches: list[SlabLaunch] = []
+        launches: list[BufferLaunch] = []
         with torch.no_grad():
-            for name in request.slabs:
-                slab = self._slabs[name]
+            for name in request.buffers:
+                buffer = self._buffers[name]
                 if request.restores:
-                    slab.pristine = slab.data.clone()
-                restore = slab.restore if request.restores else None
-                launches.append(SlabLaunch(lambda name=name: self._outputs(name), slab.data, restore))
-            self._outputs(request.slabs[0])  # what compiles or allocates at first use has done so
+                    buffer.pristine = buffer.data.clone()
+                restore = buffer.restore if request.restores else None
+                launches.append(BufferLaunch(lambda name=name: self._outputs(name), buffer.data, restore))
+            self._outputs(request.buffers[0])  # what compiles or allocates at first use has done so
             torch.cuda.synchronize()
             self._free_unused()  # a graph has memory of its own
             with self._ears.recording():
@@ -291,10 +291,10 @@ class SubjectWorker:
         return made.described()
 
     def refresh(self, request: messages.Refresh) -> None:
-        """Take what now lies in slabs as the inputs that launches start from."""
-        for slab in (self._slabs[name] for name in request.slabs):
-            if slab.pristine is not None:
-                slab.pristine.copy_(slab.data)
+        """Take what now lies in buffers as the inputs that launches start from."""
+        for buffer in (self._buffers[name] for name in request.buffers):
+            if buffer.pristine is not None:
+                buffer.pristine.copy_(buffer.data)
         self._synchronize()
 
     def run_segments(self, request: messages.RunSegments) -> tuple[Segment, ...]:
@@ -311,14 +311,14 @@ class SubjectWorker:
         from kernel_lsp.runner.workers.sustained_load import run_for
 
         assert self._watch is not None, "only who was given probes is timed"
-        slab = self._slabs[request.slab]
-        restore = slab.restore if request.restores else None
+        buffer = self._buffers[request.buffer]
+        restore = buffer.restore if request.restores else None
         with torch.no_grad():
             self._free_unused()  # a graph has memory of its own
             with self._ears.recording():
                 stretch = run_for(
                     self._watch,
-                    lambda: self._outputs(request.slab),
+                    lambda: self._outputs(request.buffer),
                     request.seconds,
                     request.launch_us,
                     restore=restore,
@@ -333,7 +333,7 @@ class SubjectWorker:
 
         assert self._watch is not None, "only who was given probes is traced"
         with torch.no_grad():
-            traced, threads = trace_launch(self._watch, self._ears, lambda: self._outputs(request.slab))
+            traced, threads = trace_launch(self._watch, self._ears, lambda: self._outputs(request.buffer))
         if self._new_threads is None and self._surroundings is not None:  # the profiler has started some of its own
             self._new_threads = threads - self._surroundings.native_threads
         return replace(traced, threads=self._new_threads or 0)
@@ -352,24 +352,24 @@ class SubjectWorker:
         return ProcessChanges(tuple(self._surroundings.changes()), tuple(self._surroundings.threads()))
 
     def record_launches(self, request: messages.RecordLaunches) -> LaunchFile:
-        """Record the launches of a run on each of these slabs in a file."""
+        """Record the launches of a run on each of these buffers in a file."""
         from kernel_lsp.runner.workers.recorder import record_launches
 
-        runs = [(self._slabs[name].leaves, lambda name=name: self._outputs(name)) for name in request.slabs]
+        runs = [(self._buffers[name].leaves, lambda name=name: self._outputs(name)) for name in request.buffers]
         with torch.no_grad():
             return record_launches(runs, self._listeners, triton=self._triton)
 
     def ready(self) -> None:
         """Answer once the process is set up."""
 
-    def _outputs(self, slab: str) -> tuple[Tensor, ...]:
-        return plain_outputs(self._call(slab), self._device, self._path)
+    def _outputs(self, buffer: str) -> tuple[Tensor, ...]:
+        return plain_outputs(self._call(buffer), self._device, self._path)
 
-    def _call(self, slab: str) -> Any:
-        launch = self._launches.get(slab, self._launch)
+    def _call(self, buffer: str) -> Any:
+        launch = self._launches.get(buffer, self._launch)
         assert launch is not None, "the parent loads a version first"
         with torch.set_grad_enabled(self._answer is None):  # reference code may use gradients
-            return launch(*self._slabs[slab].leaves)
+            return launch(*self._buffers[buffer].leaves)
 
     def _published(self, outputs: Sequence[Tensor]) -> PublishedOutputs:
         """Copy outputs to where the oracle can read them."""

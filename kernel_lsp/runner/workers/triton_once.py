@@ -1,4 +1,4 @@
-"""Do Triton's one-time work when this module is imported: in a nursery, so that no worker has to.
+"""Do Triton's one-time work when this module is imported: in a zygote, so that no worker has to.
 
 Triton hashes itself for the keys of its cache. That reads the whole compiler library, which takes longer than many a
 kernel takes to compile; but it is remembered, and a fork remembers what its parent did. Its first launch imports the

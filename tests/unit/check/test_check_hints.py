@@ -49,7 +49,7 @@ def test_spills():
     assert of_resources(resources(spill_bytes=16)) == [("KL032", 2, "`f<4>` spills 16 bytes a thread")]
 
 
-def test_what_cures_a_triton_kernel_is_said_in_its_terms():
+def test_what_fixes_a_triton_kernel_is_said_in_its_terms():
     source = SourceFile(Path("k.py"), TRITON)
     for changes in ({"registers": 88}, {"spill_bytes": 16}):
         (found,) = resource_hints(source, find_kernels(source.text, source.path), [resources(name="f[]", **changes)])

@@ -33,7 +33,7 @@ def test_a_file_that_changed_meanwhile_is_left_alone(kernel):
     kernel.write_bytes(b"mine")
     with pytest.raises(SourceError, match="was changed while it was being refined") as caught:
         apply_changes([FileChange(kernel, "old\r\n", "new")])
-    assert caught.value.cure
+    assert caught.value.fix
     assert kernel.read_bytes() == b"mine"
     assert list(kernel.parent.iterdir()) == [kernel]
 

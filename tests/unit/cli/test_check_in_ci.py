@@ -143,7 +143,7 @@ def test_a_rule_is_explained(kernel_lsp):
     assert listed.returncode == 0
     assert "KL012  uninitialised-global" in listed.stdout
     page = kernel_lsp("explain", "KL012")
-    assert "What usually cures it" in page.stdout
+    assert "What usually fixes it" in page.stdout
     wrong = kernel_lsp("explain", "KL12")
     assert wrong.returncode == 2
     assert "Did you mean KL012" in " ".join(wrong.stderr.split())

@@ -168,11 +168,11 @@ def test_a_wrong_setting_reads_like_help(kernel_lsp, tmp_path):
     answer = kernel_lsp("report")
     assert answer.returncode == 2
     assert answer.stdout == ""
-    first, place, cure, *_ = answer.stderr.splitlines()
+    first, place, fix, *_ = answer.stderr.splitlines()
     assert first.startswith("error `judge.delta = 7`")
     assert place.strip().startswith("at")
     assert place.rstrip().endswith("pyproject.toml:2")
-    assert cure.strip().startswith("cure It is: Smallest difference")
+    assert fix.strip().startswith("fix It is: Smallest difference")
 
 
 def test_a_narrow_terminal_cuts_nothing_off(kernel_lsp, tmp_path):
@@ -248,7 +248,7 @@ def test_doctor_answers_on_any_machine(kernel_lsp):
     assert {"nvrtc", "CUDA toolkit", "nvcc", "ncu", "compute-sanitizer", "vllm", "triton"} <= set(items)
     for item in items.values():
         assert item["cost"]
-        assert item["cure"]
+        assert item["fix"]
 
 
 def test_how_a_workload_is_written_can_be_read_in_a_terminal(kernel_lsp):

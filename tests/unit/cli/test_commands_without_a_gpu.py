@@ -223,7 +223,7 @@ def test_refine_needs_a_gpu(kernel_lsp):
     answer = kernel_lsp("refine", "scale.cu")
     assert answer.returncode == 3
     assert "there is no GPU" in answer.stderr
-    assert "cure" in answer.stderr
+    assert "fix" in answer.stderr
 
 
 @pytest.mark.sampled(3)

@@ -111,7 +111,7 @@ def test_without_cuda_in_torch_it_says_what_to_do(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(torch.version, "cuda", None)
     with pytest.raises(CannotJudgeError, match="built with CUDA") as caught:
         build(tmp_path, "sm_90")
-    assert caught.value.cure
+    assert caught.value.fix
 
 
 def test_without_nvcc_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_without_nvcc_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(full, "tool", lambda name: Tool(name, None, None))
     with pytest.raises(CannotJudgeError, match="needs nvcc") as caught:
         build(tmp_path, "sm_90")
-    assert caught.value.cure
+    assert caught.value.fix
 
 
 def test_what_the_launch_calls_is_bound_and_the_users_options_are_passed(

@@ -76,10 +76,10 @@ def test_what_is_wrong_with_a_launch_is_said(launch: str, line: int | None, word
     assert caught.value.line == line
 
 
-def test_no_launch_is_an_error_with_a_cure() -> None:
+def test_no_launch_is_an_error_with_a_fix() -> None:
     with pytest.raises(WorkloadError, match="has no `launch`") as caught:
         plan("")
-    assert "module.kernel[grid, block]" in str(caught.value.cure)
+    assert "module.kernel[grid, block]" in str(caught.value.fix)
 
 
 def test_code_for_the_gpu_runs_as_if_there_were_one() -> None:

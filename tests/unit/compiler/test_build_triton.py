@@ -261,7 +261,7 @@ def test_a_workload_that_launches_nothing_is_told_so(build: Callable[..., Triton
     assert "launches no Triton kernel" in made.build.diagnostics[0].message
 
 
-def test_what_ends_at_import_is_an_error_with_its_cure(tmp_path: Path) -> None:
+def test_what_ends_at_import_is_an_error_with_its_fix(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('rows')\nparser.parse_args()\n"
     with pytest.raises(WorkloadError) as raised:

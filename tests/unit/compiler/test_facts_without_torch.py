@@ -10,7 +10,7 @@ import pytest
 from kernel_lsp.config.settings import PathSettings, RunnerSettings, Settings
 from kernel_lsp.judge import facts
 from kernel_lsp.judge.facts import compiles_alone, facts_of_all, open_builder
-from kernel_lsp.lsp.kinds import analyse
+from kernel_lsp.lsp.services import analyse
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.source.candidate import SourceFile
 from tests.scale_kernel import KERNEL, WORKLOAD
@@ -26,7 +26,7 @@ print(*sorted({"torch", "numpy", "triton"} & sys.modules.keys()))
 """
 
 
-def test_the_nursery_of_compile_workers_imports_no_torch() -> None:
+def test_the_zygote_of_compile_workers_imports_no_torch() -> None:
     ran = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.split() == []
@@ -57,7 +57,7 @@ def test_a_cuda_file_without_a_workload_starts_no_other_worker(tmp_path, setting
             source = SourceFile(tmp_path / "scale.cu", KERNEL)
             [arch] = facts_of_all([await build(source, settings)])
             assert [kernel.name for kernel in arch.kernels] == ["scale"]
-            assert pools[0]._nurseries.keys() == {Flavour.COMPILE}
+            assert pools[0]._zygotes.keys() == {Flavour.COMPILE}
             broken = SourceFile(source.path, KERNEL.replace("0.5f", "half"))
             [arch] = facts_of_all([await build(broken, settings)])
             assert [found.line for found in arch.diagnostics] == [3]

@@ -170,11 +170,11 @@ def test_a_listing_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         disassemble(cubin)
 
 
-def test_without_nvdisasm_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvdisasm_the_fix_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvdisasm, "find_tools", lambda _: iter(()))
     with pytest.raises(CannotJudgeError) as caught:
         disassemble(binary("sm_90").cubin)
-    assert "pip install" in (caught.value.cure or "")
+    assert "pip install" in (caught.value.fix or "")
 
 
 def test_an_image_of_an_older_toolkit_is_read_too(tmp_path: Path) -> None:

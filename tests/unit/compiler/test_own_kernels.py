@@ -67,7 +67,7 @@ def test_another_copy_of_a_kernel_is_refused(source, module, tmp_path):
     copy = tmp_path / "library" / "of_scale.py"
     assert caught.value.message == f"`launch` runs the kernel `scale` of {copy}, line 4, not the one of elementwise.py"
     assert (caught.value.path, caught.value.line) == (tmp_path / "elementwise_workload.py", 1)
-    assert "`module.NAME(...)`" in str(caught.value.cure)
+    assert "`module.NAME(...)`" in str(caught.value.fix)
 
 
 @pytest.mark.parametrize("names", [(), ("row_sums",)])
@@ -84,4 +84,4 @@ def test_a_launch_that_ignores_its_cuda_module_is_refused(tmp_path):
     with pytest.raises(WorkloadError) as caught:
         plan_cuda(load_workload(text, path), ["scale"], device_named("sm_90"))
     assert (caught.value.path, caught.value.line) == (path, 9)
-    assert "`module.NAME(...)`" in str(caught.value.cure)
+    assert "`module.NAME(...)`" in str(caught.value.fix)

@@ -69,14 +69,14 @@ def test_lists_in_the_environment(load):
     assert settings.build.options == ["-Xptxas=-v,-O3", "-DNAME=a b"]
 
 
-def test_a_wrong_value_says_where_what_and_the_cure(load, tmp_path):
+def test_a_wrong_value_says_where_what_and_the_fix(load, tmp_path):
     project = write(tmp_path / "pyproject.toml", "[project]\n\n[tool.kernel-lsp.judge]\nalpha = 0.05\ndelta = 2\n")
     with pytest.raises(ConfigurationError) as caught:
         load()
     assert (caught.value.path, caught.value.line) == (project, 5)
     assert "judge.delta = 2" in caught.value.message
     assert "less than 0.5" in caught.value.message
-    assert "1 %" in str(caught.value.cure)
+    assert "1 %" in str(caught.value.fix)
 
 
 def test_a_misspelt_key_is_met_with_the_nearest(load, tmp_path):

@@ -29,7 +29,7 @@ NAME_ONE = {
     "check/hints.py": "a file whose language is unknown gets CUDA's hints",
     "rules/rule.py": "the language of a rule's example, if it says none",
     "rules/correctness.py": "examples in Triton",
-    "rules/performance.py": "a cure in Triton",
+    "rules/performance.py": "a fix in Triton",
 }
 """Modules outside `languages/` that name a language, and why a new one does not touch them."""
 ROOMS = ("source", "mutations", "compiler", "runner", "workload", "refine")

@@ -21,7 +21,7 @@ from kernel_lsp.compiler.built import Built
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.device import device_named
 from kernel_lsp.device.nvml import Gpu, GpuState
-from kernel_lsp.device.tensors import SlabHandle, TensorSpec
+from kernel_lsp.device.tensors import BufferHandle, TensorSpec
 from kernel_lsp.judge import evidence
 from kernel_lsp.judge import harness as harnesses
 from kernel_lsp.judge import session as sessions
@@ -77,21 +77,21 @@ class Version:
                 self.seconds = seconds_of(request.text)
                 return answers.Loaded()
             case messages.Bind():
-                return SlabHandle(16)
+                return BufferHandle(16)
             case messages.Run():
-                self._launch(request.slab, 1, deadline)
+                self._launch(request.buffer, 1, deadline)
                 return answers.Ran(PUBLISHED, (0,), (), ("",), False)
             case messages.CallRepeatedly():
-                self._launch(request.slab, request.count, deadline)
+                self._launch(request.buffer, request.count, deadline)
             case messages.Sustain():
-                return answers.Stretch(1, self._launch(request.slab, 1, deadline)[0], 1500.0)
+                return answers.Stretch(1, self._launch(request.buffer, 1, deadline)[0], 1500.0)
             case messages.TraceLaunch():
-                self._launch(request.slab, 1, deadline)
+                self._launch(request.buffer, 1, deadline)
                 return answers.Traced((), failed="nothing is traced here")
             case messages.LookForChanges():
                 return answers.ProcessChanges((), ())
             case messages.RecordSegment():
-                self.launches[request.recording] = len(request.slabs)
+                self.launches[request.recording] = len(request.buffers)
                 return answers.Recorded()
             case messages.RunSegments():
                 return tuple(self._segment(request.recording, deadline) for _ in range(request.count))
@@ -107,9 +107,9 @@ class Version:
         times = self._launch(recording, self.launches[recording], deadline)
         return answers.Segment(tuple(s * 1e6 for s in times), ((1,),) * len(times), 1500.0)
 
-    def _launch(self, slab: str, count: int, deadline: float) -> list[float]:
+    def _launch(self, buffer: str, count: int, deadline: float) -> list[float]:
         """Seconds of so many launches, a thousandth about the version's own."""
-        usual = self.seconds[min(int(slab.partition("/")[0]), len(self.seconds) - 1)]  # the last for other sizes
+        usual = self.seconds[min(int(buffer.partition("/")[0]), len(self.seconds) - 1)]  # the last for other sizes
         times = [usual * self.gpu.rng.gauss(1.0, 1e-3) for _ in range(count)]
         self.gpu.launched.append((self.seconds[0], count))
         if sum(times) > deadline:

@@ -114,8 +114,8 @@ class OnGpu:
     async def _leave(self, version: Subject) -> None:
         self.noted.append(f"left {version.name}")
 
-    async def _unbind(self, version: Subject, slab: str) -> None:
-        self.noted.append(f"{version.name} {slab.partition('/')[0]}")
+    async def _unbind(self, version: Subject, buffer: str) -> None:
+        self.noted.append(f"{version.name} {buffer.partition('/')[0]}")
 
     async def _ask(self, _request: object, *, deadline: float) -> Ran:
         return Ran(PublishedOutputs((), ()), (), (), (), False, None, ())

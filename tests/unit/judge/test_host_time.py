@@ -83,7 +83,7 @@ class Worker:
 
     async def ask(self, request: Any, *, deadline: float) -> Any:
         assert isinstance(request, CallRepeatedly)
-        assert request.slab == CASE.names[0]
+        assert request.buffer == CASE.names[0]
         self.counts.append(request.count)
         self._clock.s += self._us[len(self.counts) - 1] * request.count * 1e-6
 

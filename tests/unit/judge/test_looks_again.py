@@ -298,13 +298,13 @@ def test_what_others_or_the_inputs_slow_down_does_not(
     assert Fresh(baseline, candidate).remembers(monkeypatch) is None
 
 
-def test_each_slab_on_every_side_gets_inputs_of_its_own() -> None:
+def test_each_buffer_on_every_side_gets_inputs_of_its_own() -> None:
     fresh = Fresh(*(Side([], 1.0) for _ in range(3)))
-    case = replace(CASE, slabs=4, restores=True, place=2)
+    case = replace(CASE, buffers=4, restores=True, place=2)
     asyncio.run(fresh.inputs.renew(case))
     (asked,) = fresh.drawn
     assert len(set(asked.seeds)) == 4
-    placed = {place.subject: place.slabs for place in asked.places}
+    placed = {place.subject: place.buffers for place in asked.places}
     assert placed == {"a": case.names, "b": case.names, "c": case.at(0).names}
     assert [side.refreshed for side in fresh.sides] == [1, 1, 1]
 

@@ -69,7 +69,7 @@ def test_the_defaults_of_settings_are_those_of_the_policy() -> None:
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
     """A package with code of the judge and code of others."""
-    for name in ("judge/pipeline.py", "device/probes.cu", "source/screening/host.py", "lsp/server.py"):
+    for name in ("judge/pipeline.py", "device/probes.cu", "source/static_check/host.py", "lsp/server.py"):
         path = tmp_path / "one" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"# {name}\n")
@@ -80,7 +80,7 @@ def test_the_digest_changes_with_thresholds_and_with_code(package: Path) -> None
     before = digest_of({"DELTA": 0.01}, package)
     assert digest_of({"DELTA": 0.02}, package) != before
     assert digest_of({"MARGIN": 0.01}, package) != before
-    for name in ("judge/pipeline.py", "device/probes.cu", "source/screening/host.py"):
+    for name in ("judge/pipeline.py", "device/probes.cu", "source/static_check/host.py"):
         text = (package / name).read_text()
         (package / name).write_text(text + "# changed\n")
         assert digest_of({"DELTA": 0.01}, package) != before, name

@@ -31,8 +31,8 @@ class Machine:
     def subject(self, side: str):
         async def ask(request, *, deadline):
             seconds = request.seconds
-            slab = CASE.names[0]
-            assert request == Sustain(slab=slab, seconds=seconds, launch_us=100.0, restores=False, capture=True)
+            buffer = CASE.names[0]
+            assert request == Sustain(buffer=buffer, seconds=seconds, launch_us=100.0, restores=False, capture=True)
             assert deadline > seconds
             self.asked.append(side)
             self.power = self.watts[side]

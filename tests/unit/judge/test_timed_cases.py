@@ -83,12 +83,12 @@ def test_where_most_time_goes_to_short_launches_those_are_timed() -> None:
     assert [case.draw.case for case in choice.timed] == [1]
 
 
-def test_launches_take_the_slabs_of_a_place_in_turn() -> None:
-    case = replace(timed(launches=5), slabs=2)
-    slab = case.draw.slab
-    assert case.names == (f"{slab}@0.0", f"{slab}@0.1")
-    assert case.sequence == tuple(f"{slab}@0.{n}" for n in (0, 1, 0, 1, 0))
-    assert case.at(3).sequence == tuple(f"{slab}@3.{n}" for n in (0, 1, 0, 1, 0))
+def test_launches_take_the_buffers_of_a_place_in_turn() -> None:
+    case = replace(timed(launches=5), buffers=2)
+    buffer = case.draw.buffer
+    assert case.names == (f"{buffer}@0.0", f"{buffer}@0.1")
+    assert case.sequence == tuple(f"{buffer}@0.{n}" for n in (0, 1, 0, 1, 0))
+    assert case.at(3).sequence == tuple(f"{buffer}@3.{n}" for n in (0, 1, 0, 1, 0))
     assert case.recording == case.names[0]
     assert case.at(3).how == case.how, "a place says nothing about how it is recorded"
     assert not set(case.names) & set(case.at(1).names)
@@ -110,7 +110,7 @@ def test_what_was_recorded_on_memory_that_is_gone_is_recorded_anew() -> None:
 
 def test_what_is_recorded_in_another_way_is_recorded_anew() -> None:
     case = timed()
-    changes: list[dict[str, Any]] = [{"mode": "short"}, {"launches": 5}, {"slabs": 2}, {"restores": True}]
+    changes: list[dict[str, Any]] = [{"mode": "short"}, {"launches": 5}, {"buffers": 2}, {"restores": True}]
     for change in [*changes, {"captured": False}]:
         assert replace(case, **change).how != case.how
 
@@ -154,7 +154,7 @@ def chosen(times: tuple[float, ...], *, captured: bool = True, free: int = 80 <<
 
 def test_short_launches_are_timed_between_graphs_and_each_works_on_inputs_of_its_own() -> None:
     choice, worker = chosen((8.0, 50.0))
-    assert [(case.mode, case.launches, case.slabs) for case in choice.timed] == [("short", 13, 13), ("cold", 4, 4)]
+    assert [(case.mode, case.launches, case.buffers) for case in choice.timed] == [("short", 13, 13), ("cold", 4, 4)]
     assert [request.mode for request in worker.made] == ["cold", "cold"], "a probe of each"
     assert choice.untimed == ()
 
@@ -175,10 +175,10 @@ def test_what_cannot_be_replayed_without_pause_is_timed_cold(options: dict[str, 
     assert worker.made[0].restores is case.restores
 
 
-def test_slabs_share_an_eighth_of_the_memory() -> None:
+def test_buffers_share_an_eighth_of_the_memory() -> None:
     """Of inputs and two outputs of 1 MiB each."""
-    assert [case.slabs for case in chosen((30.0,), free=48 << 20)[0].timed] == [2]
-    assert [case.slabs for case in chosen((30.0,), free=1 << 20)[0].timed] == [1]
+    assert [case.buffers for case in chosen((30.0,), free=48 << 20)[0].timed] == [2]
+    assert [case.buffers for case in chosen((30.0,), free=1 << 20)[0].timed] == [1]
 
 
 @pytest.mark.parametrize(("free", "launches"), [(80 << 30, 4), (72 << 20, 3), (48 << 20, 2), (1 << 20, 1)])

@@ -64,8 +64,8 @@ class Renewal:
         self.noted.append(f"look {case.place}")
 
 
-async def bind(subject: Subject, slabs: tuple[str, ...], _draw: Draw) -> None:
-    subject.bound[slabs[0]] = slabs
+async def bind(subject: Subject, buffers: tuple[str, ...], _draw: Draw) -> None:
+    subject.bound[buffers[0]] = buffers
 
 
 async def unbind(subject: Subject, first: str) -> None:
@@ -104,10 +104,12 @@ def places(names: list[str]) -> list[int]:
     return [int(name.rpartition("@")[2].partition(".")[0]) for name in names]
 
 
-@pytest.mark.parametrize(("slabs", "spread", "expected"), [(1, 16, 16), (4, 16, 4), (5, 16, 4), (8, 8, 1), (32, 16, 1)])
-def test_there_are_as_many_places_as_spread_launches(slabs: int, spread: int, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("buffers", "spread", "expected"), [(1, 16, 16), (4, 16, 4), (5, 16, 4), (8, 8, 1), (32, 16, 1)]
+)
+def test_there_are_as_many_places_as_spread_launches(buffers: int, spread: int, expected: int) -> None:
     a, b = Worker(), Worker()
-    measured(0, a, b, replace(CASE, slabs=slabs), spread=spread)
+    measured(0, a, b, replace(CASE, buffers=buffers), spread=spread)
     assert places(a.recorded) == places(b.recorded) == list(range(expected))
 
 

@@ -60,7 +60,7 @@ async def test_two_that_load_the_same_adapter_at_once_both_find_it(tmp_path):
         assert len(server.adapters) == 1
 
 
-async def test_a_server_that_loads_none_while_it_runs_is_named_with_the_cure(tmp_path):
+async def test_a_server_that_loads_none_while_it_runs_is_named_with_the_fix(tmp_path):
     made_adapter(tmp_path, "mine")
     async with fake_server() as server:
         server.routes["/v1/load_lora_adapter"] = (404, '{"detail": "Not Found"}')

@@ -22,7 +22,7 @@ def test_another_machine_needs_consent_that_names_it():
     with pytest.raises(ConsentError) as caught:
         find_endpoint(wanted)
     assert "models.example.org" in caught.value.message
-    assert "kernel-lsp model allow models.example.org" in (caught.value.cure or "")
+    assert "kernel-lsp model allow models.example.org" in (caught.value.fix or "")
     allow_host("models.example.org")
     assert find_endpoint(wanted).url == "https://models.example.org"
     with pytest.raises(ConsentError):

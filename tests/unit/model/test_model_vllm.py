@@ -117,7 +117,7 @@ def test_it_works_offline_and_keeps_its_key_to_itself():
     assert "secret" not in called(chosen=choice())
 
 
-def test_missing_vllm_is_said_with_its_cure():
+def test_missing_vllm_is_said_with_its_fix():
     with pytest.raises(NoVllmError, match=r"model\.python") as caught:
         find_vllm(load_settings(overrides={"model.python": "/nowhere/python"}, environment={})[0])
     assert "pip install 'kernel-model-server[vllm]'" in str(caught.value)

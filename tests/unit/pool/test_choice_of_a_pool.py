@@ -69,6 +69,6 @@ def test_ray_that_is_not_installed_is_said(monkeypatch):
 def test_a_lane_of_another_kind_is_refused(changes, words):
     pool = RayPool(SimpleNamespace(), settings_of("ray"))
     pool._kind = OFFER
-    said = pool._objection(msgspec.structs.replace(OFFER, **changes))
+    said = pool._violation(msgspec.structs.replace(OFFER, **changes))
     assert words in said
     assert bool(said) == bool(words)

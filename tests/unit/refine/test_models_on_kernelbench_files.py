@@ -105,7 +105,7 @@ def test_a_module_without_inputs_says_what_it_lacks(tmp_path):
     path.write_text(PROBLEM.replace("def get_inputs", "def inputs_for"))
     with pytest.raises(SourceError, match="needs `get_inputs`") as caught:
         make_target(path)
-    assert "returns the arguments of `forward` as a list" in (caught.value.cure or "")
+    assert "returns the arguments of `forward` as a list" in (caught.value.fix or "")
 
 
 # A file with a `ModelNew`.

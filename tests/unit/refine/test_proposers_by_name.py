@@ -53,7 +53,7 @@ def test_names_stand_for_proposers(own):
 
 
 @pytest.mark.parametrize("name", ["no_such_module:propose", "my_proposers:missing", "my_proposers:NOT_A_FUNCTION"])
-def test_a_name_that_stands_for_nothing_is_an_error_to_mend(own, name):
+def test_a_name_that_stands_for_nothing_is_an_error_to_fix(own, name):
     with pytest.raises(ConfigurationError, match=r"refine\.proposers"):
         find_proposers([name], device_named("A100"))
 

@@ -45,14 +45,14 @@ def pid_of(what: str, session: Session) -> int:
         case "builder":
             return session.builders._idle[-1].pid  # pyright: ignore
         case _:
-            return session.pool._nurseries[Flavour.EMULATE].result().process.pid  # pyright: ignore
+            return session.pool._zygotes[Flavour.EMULATE].result().process.pid  # pyright: ignore
 
 
 @pytest.mark.thorough
 @pytest.mark.asyncio
 async def test_every_answer_is_judged_or_says_why_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    due = {"scale_2.cu": ["oracle", "oracle"], "scale_3.cu": ["builder"], "scale_4.cu": ["nursery"]}
+    due = {"scale_2.cu": ["oracle", "oracle"], "scale_3.cu": ["builder"], "scale_4.cu": ["zygote"]}
     judge_one = sweeps._judge_one  # pyright: ignore[reportPrivateUsage]
 
     async def judged(session: Session, *arguments: Any) -> dict[str, Any]:

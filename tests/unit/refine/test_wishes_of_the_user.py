@@ -6,7 +6,7 @@ import pytest
 
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.judge.target import make_target
-from kernel_lsp.lsp.kinds import job
+from kernel_lsp.lsp.services import job
 from kernel_lsp.refine.dialogue.task import Briefing
 from kernel_lsp.refine.model_session import ModelSession
 from kernel_lsp.refine.progress import Talking

@@ -58,7 +58,7 @@ def test_no_gpu_costs_the_timing(monkeypatch):
     assert "no speedup is claimed" in gpu.cost
 
 
-def test_what_is_missing_is_shown_with_cost_and_cure():
+def test_what_is_missing_is_shown_with_cost_and_fix():
     console = Console(width=80, color_system=None)
     here = doctor.Item("torch", True, "2.13.0", "", "no workload can run", "pip install torch")
     gone = doctor.Item("ncu", False, None, "", "no hardware counters", "install it")

@@ -36,7 +36,7 @@ def test_a_rule_is_told_whole(rule):
     assert "\n" not in rule.summary
     assert len(rule.summary) <= 110
     assert rule.before != rule.after
-    for heading in ("What it reports", "Why it matters", "Example", "What usually cures it", "To silence it"):
+    for heading in ("What it reports", "Why it matters", "Example", "What usually fixes it", "To silence it"):
         assert f"\n## {heading}\n" in rule.page
     assert rule.page.count("```") == 4
     if rule.language is Language.TRITON:

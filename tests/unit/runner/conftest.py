@@ -1,4 +1,4 @@
-"""One event loop and one pool for all tests of this folder: a nursery takes seconds to import torch."""
+"""One event loop and one pool for all tests of this folder: a zygote takes seconds to import torch."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ def run():
 
 @pytest.fixture(scope="session")
 def pool(run):
-    """A pool whose emulating nursery has started."""
+    """A pool whose emulating zygote has started."""
     made = Pool()
 
     async def start() -> None:

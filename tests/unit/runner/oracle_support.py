@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.device.slab import make_slab, row_major
+from kernel_lsp.device.shared_buffer import make_buffer, row_major
 from kernel_lsp.device.tensors import TensorSpec
 from kernel_lsp.runner.messages import oracle as messages
 from kernel_lsp.runner.messages.oracle import Compared, Made
@@ -59,29 +59,29 @@ class Version:
         exec(compile(text, "/home/me/scale.py", "exec"), self._names)
         trial._versions += 1
         self.name = str(trial._versions)
-        self._slabs: dict[str, Any] = {}
+        self._buffers: dict[str, Any] = {}
 
-    def bind(self, slab: str, made: Made) -> Any:
-        """Memory for inputs, which the oracle opens; the slab itself."""
-        if slab not in self._slabs or self._slabs[slab].handle.nbytes != made.nbytes:
-            self._slabs[slab] = make_slab(made.nbytes, "cpu")
-            self._attach(slab)
-        return self._slabs[slab]
+    def bind(self, buffer: str, made: Made) -> Any:
+        """Memory for inputs, which the oracle opens; the buffer itself."""
+        if buffer not in self._buffers or self._buffers[buffer].handle.nbytes != made.nbytes:
+            self._buffers[buffer] = make_buffer(made.nbytes, "cpu")
+            self._attach(buffer)
+        return self._buffers[buffer]
 
-    def _attach(self, slab: str) -> None:
-        handle = self._slabs[slab].handle
-        request = messages.Attach(subject=self.name, slabs=(slab,), nbytes=handle.nbytes, handle=handle)
+    def _attach(self, buffer: str) -> None:
+        handle = self._buffers[buffer].handle
+        request = messages.Attach(subject=self.name, buffers=(buffer,), nbytes=handle.nbytes, handle=handle)
         self._trial.oracle.attach(request)
 
-    def values(self, slab: str, made: Made) -> list[Any]:
-        """The leaves that lie in a slab."""
-        at = self._slabs[slab]
+    def values(self, buffer: str, made: Made) -> list[Any]:
+        """The leaves that lie in a buffer."""
+        at = self._buffers[buffer]
         return [at.view(leaf) if isinstance(leaf, TensorSpec) else leaf for leaf in made.arguments]
 
     def fill(self, *keys: str) -> None:
         for key in keys:
             self.bind("in", self._trial.made[key])
-            self._trial.oracle.fill(messages.Fill(subject=self.name, slabs=("in",), key=key))
+            self._trial.oracle.fill(messages.Fill(subject=self.name, buffers=("in",), key=key))
 
     def run(self, key: str) -> tuple[TensorSpec, ...]:
         """Call `launch` on what lies in memory and publish its outputs."""
@@ -96,7 +96,7 @@ class Version:
         for output in outputs:
             specs.append(row_major(output, at))
             at += -(-specs[-1].span // 512) * 512
-        self._slabs["out"] = outbox = make_slab(at, "cpu")
+        self._buffers["out"] = outbox = make_buffer(at, "cpu")
         self._attach("out")
         for spec, output in zip(specs, outputs, strict=True):
             outbox.view(spec).copy_(output)
@@ -106,7 +106,7 @@ class Version:
         self, key: str, outputs: tuple[TensorSpec, ...], *, baseline: bool = False, untouched: bool = True
     ) -> Compared:
         request = messages.Compare(
-            subject=self.name, slab="in", key=key, outputs=outputs, baseline=baseline, untouched=untouched
+            subject=self.name, buffer="in", key=key, outputs=outputs, baseline=baseline, untouched=untouched
         )
         return self._trial.oracle.compare(request)
 

@@ -16,11 +16,11 @@ NOTHING = "nothing"
 
 async def bind_nothing(worker: Worker) -> None:
     """Give a worker under test the inputs `NOTHING`, of which there are none."""
-    await worker.ask(asked_of_subject.Bind(slabs=(NOTHING,), arguments=(), nbytes=1), deadline=SECONDS)
+    await worker.ask(asked_of_subject.Bind(buffers=(NOTHING,), arguments=(), nbytes=1), deadline=SECONDS)
 
 
 async def run_on_nothing(worker: Worker, deadline: float = 30.0) -> Ran:
-    return await worker.ask(asked_of_subject.Run(slab=NOTHING), deadline=deadline)
+    return await worker.ask(asked_of_subject.Run(buffer=NOTHING), deadline=deadline)
 
 
 class Trial:
@@ -73,16 +73,16 @@ class Version:
         self._bound: dict[str, Made] = {}
 
     async def fill(self, key: str) -> str:
-        slab, made, oracle = key.rsplit("/", 1)[0], self.trial.made(key), self.trial.oracle
-        known = self._bound.get(slab)
+        buffer, made, oracle = key.rsplit("/", 1)[0], self.trial.made(key), self.trial.oracle
+        known = self._bound.get(buffer)
         if known is None or known.arguments != made.arguments:
-            bind = asked_of_subject.Bind(slabs=(slab,), arguments=made.arguments, nbytes=made.nbytes)
+            bind = asked_of_subject.Bind(buffers=(buffer,), arguments=made.arguments, nbytes=made.nbytes)
             handle = await self.worker.ask(bind, deadline=SECONDS)
-            attach = asked_of_oracle.Attach(subject=self.name, slabs=(slab,), nbytes=made.nbytes, handle=handle)
+            attach = asked_of_oracle.Attach(subject=self.name, buffers=(buffer,), nbytes=made.nbytes, handle=handle)
             await oracle.ask(attach, deadline=SECONDS)
-            self._bound[slab] = made
-        await oracle.ask(asked_of_oracle.Fill(subject=self.name, slabs=(slab,), key=key), deadline=SECONDS)
-        return slab
+            self._bound[buffer] = made
+        await oracle.ask(asked_of_oracle.Fill(subject=self.name, buffers=(buffer,), key=key), deadline=SECONDS)
+        return buffer
 
     def forget(self) -> None:
         """Take other memory from now on."""
@@ -91,15 +91,15 @@ class Version:
     async def compare(self, key: str, published: PublishedOutputs, *, baseline: bool = False) -> Compared:
         oracle, outbox = self.trial.oracle, published.outbox
         if outbox is not None:
-            attach = asked_of_oracle.Attach(subject=self.name, slabs=("out",), nbytes=outbox.nbytes, handle=outbox)
+            attach = asked_of_oracle.Attach(subject=self.name, buffers=("out",), nbytes=outbox.nbytes, handle=outbox)
             await oracle.ask(attach, deadline=SECONDS)
-        slab, outputs = key.rsplit("/", 1)[0], published.outputs
-        compare = asked_of_oracle.Compare(subject=self.name, slab=slab, key=key, outputs=outputs, baseline=baseline)
+        buffer, outputs = key.rsplit("/", 1)[0], published.outputs
+        compare = asked_of_oracle.Compare(subject=self.name, buffer=buffer, key=key, outputs=outputs, baseline=baseline)
         return await oracle.ask(compare, deadline=SECONDS)
 
     async def judge(self, key: str, *, baseline: bool = False) -> tuple[Ran, Compared]:
         """What the worker answers to a run on these inputs, and what the oracle says of it."""
-        ran = await self.worker.ask(asked_of_subject.Run(slab=await self.fill(key)), deadline=SECONDS)
+        ran = await self.worker.ask(asked_of_subject.Run(buffer=await self.fill(key)), deadline=SECONDS)
         return ran, await self.compare(key, ran.published, baseline=baseline)
 
     async def leave(self) -> None:

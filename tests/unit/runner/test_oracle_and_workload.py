@@ -9,7 +9,7 @@ from oracle_support import WORKLOAD_PATH, Trial, Version, kernel, right
 from kernel_lsp.device.tensors import TensorSpec
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.messages import oracle as messages
-from kernel_lsp.runner.messages.oracle import Compared, SlabPlace
+from kernel_lsp.runner.messages.oracle import BufferPlace, Compared
 
 WORKLOAD = """import torch
 CASES = [dict(n=12), dict(n=20)]
@@ -182,10 +182,10 @@ def test_inputs_that_fail_are_reported_at_their_line():
     assert error.line == 4
 
 
-def test_inputs_on_another_device_are_refused_with_a_cure():
+def test_inputs_on_another_device_are_refused_with_a_fix():
     error = refusal(Trial(workload("torch.randn(n, 4, device='meta')", "x")))
     assert error.message == "`inputs` made a tensor on meta for case n=12"
-    assert error.cure == 'Make inputs with device="cuda".'
+    assert error.fix == 'Make inputs with device="cuda".'
 
 
 def test_a_broken_workload_is_refused_when_it_is_loaded(pool, run):
@@ -256,38 +256,38 @@ def test_renewed_inputs_are_those_of_the_seed_in_every_place(family):
     trial = Trial(workload("torch.randn(n, 4, device='cuda').t(), torch.arange(n, device='cuda'), 3", "x", "x, i, k"))
     made = trial.made[trial.draw(family)]
     versions = [Version(trial, kernel("x")) for _ in range(2)]
-    slabs = ("first", "second", "third")
+    buffers = ("first", "second", "third")
     for version in versions:
-        for slab in slabs:
-            version.bind(slab, made)
-    trial.oracle.fill(messages.Fill(subject=versions[0].name, slabs=slabs, key=f"0/{family}/0"))
+        for buffer in buffers:
+            version.bind(buffer, made)
+    trial.oracle.fill(messages.Fill(subject=versions[0].name, buffers=buffers, key=f"0/{family}/0"))
     known = trial.oracle.inputs.kept
-    places = tuple(SlabPlace(version.name, slabs) for version in versions)
+    places = tuple(BufferPlace(version.name, buffers) for version in versions)
     trial.oracle.renew(messages.Renew(case=0, family=family, seeds=(4, 5, 6), places=places))
     assert trial.oracle.inputs.kept == known
-    for slab, seed in zip(slabs, (4, 5, 6), strict=True):
+    for buffer, seed in zip(buffers, (4, 5, 6), strict=True):
         wanted = trial.leaves(trial.draw(family, seed))
         for version in versions:
-            found = version.values(slab, made)
+            found = version.values(buffer, made)
             pairs = zip(found, wanted, strict=True)
             assert all(torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in pairs)
-            assert not trial.oracle.memory.trampled(version.name, slab, specs_of(made), ("x", "i"))
+            assert not trial.oracle.memory.trampled(version.name, buffer, specs_of(made), ("x", "i"))
 
 
-def test_several_slabs_are_filled_and_let_go_of():
+def test_several_buffers_are_filled_and_let_go_of():
     trial = Trial(WORKLOAD)
     key, version = trial.draw(), Version(trial, kernel("x"))
-    for slab in ("a", "b", "c"):
-        version.bind(slab, trial.made[key])
-    trial.oracle.fill(messages.Fill(subject=version.name, slabs=("a", "b"), key=key))
-    for slab, filled in (("a", True), ("b", True), ("c", False)):
-        (found,) = version.values(slab, trial.made[key])
+    for buffer in ("a", "b", "c"):
+        version.bind(buffer, trial.made[key])
+    trial.oracle.fill(messages.Fill(subject=version.name, buffers=("a", "b"), key=key))
+    for buffer, filled in (("a", True), ("b", True), ("c", False)):
+        (found,) = version.values(buffer, trial.made[key])
         assert torch.equal(found, trial.leaves(key)[0]) is filled
-    trial.oracle.detach(messages.Detach(subject=version.name, slabs=("a", "b")))
-    trial.oracle.fill(messages.Fill(subject=version.name, slabs=("c",), key=key))
-    for slab in ("a", "b"):
+    trial.oracle.detach(messages.Detach(subject=version.name, buffers=("a", "b")))
+    trial.oracle.fill(messages.Fill(subject=version.name, buffers=("c",), key=key))
+    for buffer in ("a", "b"):
         with pytest.raises(KeyError):
-            trial.oracle.fill(messages.Fill(subject=version.name, slabs=(slab,), key=key))
+            trial.oracle.fill(messages.Fill(subject=version.name, buffers=(buffer,), key=key))
 
 
 def specs_of(made: messages.Made) -> tuple[TensorSpec, ...]:

@@ -59,7 +59,7 @@ def test_kill_9_of_the_parent_leaves_no_process_and_no_folder(moment):
     assert started
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
-    deadline = time.monotonic() + 30  # a nursery that loads a large library hears of nothing before that is done
+    deadline = time.monotonic() + 30  # a zygote that loads a large library hears of nothing before that is done
     while time.monotonic() < deadline and (alive(started) or folder.exists()):
         time.sleep(0.05)
     assert alive(started) == set()

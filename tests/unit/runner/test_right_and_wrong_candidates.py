@@ -242,7 +242,7 @@ def test_the_worker_under_test_cannot_ask_for_expected_values(trial, run):
     async def main():
         version = await trial.enter(RIGHT)
         try:
-            compare = asked_of_oracle.Compare(subject=version.name, slab="0/normal", key="0/normal/0", outputs=())
+            compare = asked_of_oracle.Compare(subject=version.name, buffer="0/normal", key="0/normal/0", outputs=())
             with pytest.raises(WorkerFailure, match="AttributeError"):
                 await version.worker.ask(compare, deadline=SECONDS)
         finally:
@@ -343,7 +343,7 @@ def test_memory_of_a_worker_that_is_gone_is_gone(trial, run):
     async def main() -> tuple[bool, bool]:
         version = await trial.enter(RIGHT)
         made = trial.made("0/normal/0")
-        bind = asked_of_subject.Bind(slabs=("a",), arguments=made.arguments, nbytes=made.nbytes)
+        bind = asked_of_subject.Bind(buffers=("a",), arguments=made.arguments, nbytes=made.nbytes)
         handle = await version.worker.ask(bind, deadline=SECONDS)
         before = Path(handle.file).exists()
         version.worker.kill()

@@ -188,7 +188,7 @@ def test_a_worker_may_read_what_it_was_started_for(run, pool, tmp_path):
     worker = run(pool.worker(Flavour.EMULATE, "subject", device="cpu", read=[tmp_path]))
     text = TRIES.format(attempt=f"raise ValueError(open({str(tmp_path / 'table.txt')!r}).read())")
     run(worker.ask(Load(path="/home/me/k.py", text=text), deadline=60))
-    run(worker.ask(Bind(slabs=("nothing",), arguments=(), nbytes=1), deadline=60))
+    run(worker.ask(Bind(buffers=("nothing",), arguments=(), nbytes=1), deadline=60))
     with pytest.raises(WorkerFailure, match="ValueError: 7"):
         run(run_on_nothing(worker))
 

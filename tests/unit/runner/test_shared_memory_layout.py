@@ -5,11 +5,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from kernel_lsp.device.slab import (  # noqa: E402
+from kernel_lsp.device.shared_buffer import (  # noqa: E402
     TensorSpec,
     lay_out,
-    make_slab,
-    open_slab,
+    make_buffer,
+    open_buffer,
     row_major,
     torch_dtype,
 )
@@ -31,16 +31,16 @@ KINDS = [(dtype, (5, 7), (7, 1)) for dtype in DTYPES]
 
 def views(kinds, **layout):
     specs, nbytes = lay_out(kinds, **layout)
-    slab = make_slab(nbytes, "cpu")
-    return slab, specs, [slab.view(spec) for spec in specs]
+    buffer = make_buffer(nbytes, "cpu")
+    return buffer, specs, [buffer.view(spec) for spec in specs]
 
 
 @pytest.mark.parametrize(
     "layout", [{}, {"shifted": True}, {"strided": True}, {"padded": True}, {"misaligned": 3}], ids=str
 )
 def test_tensors_hold_what_is_written_and_never_touch_a_guard_or_each_other(layout):
-    slab, specs, tensors = views(KINDS, **layout)
-    slab.poison()
+    buffer, specs, tensors = views(KINDS, **layout)
+    buffer.poison()
     written = [torch.randint(0, 2, (5, 7)).to(tensor.dtype) for tensor in tensors]
     for tensor, values in zip(tensors, written, strict=True):
         tensor.copy_(values)
@@ -48,8 +48,8 @@ def test_tensors_hold_what_is_written_and_never_touch_a_guard_or_each_other(layo
         assert (tensor.dtype, tensor.shape) == (values.dtype, values.shape)
         assert torch.equal(tensor, values)
         for guard in (
-            slab.data[spec.offset - GUARD_BYTES : spec.offset],
-            slab.data[spec.offset + spec.span :][:GUARD_BYTES],
+            buffer.data[spec.offset - GUARD_BYTES : spec.offset],
+            buffer.data[spec.offset + spec.span :][:GUARD_BYTES],
         ):
             assert guard.numel() == GUARD_BYTES
             assert bool((guard == POISON_BYTE).all())
@@ -77,25 +77,25 @@ def test_strided_tensors_use_every_second_element():
 
 
 def test_what_lies_between_the_elements_of_a_strided_tensor_stays_poisoned():
-    slab, (spec,), (tensor,) = views([(torch.float32, (4,), (1,))], strided=True)
-    slab.poison()
+    buffer, (spec,), (tensor,) = views([(torch.float32, (4,), (1,))], strided=True)
+    buffer.poison()
     tensor.zero_()
-    words = slab.data[spec.offset : spec.offset + spec.span].view(torch.float32)
+    words = buffer.data[spec.offset : spec.offset + spec.span].view(torch.float32)
     assert torch.isnan(words[1::2]).all()
     assert torch.equal(words[::2], torch.zeros(4))
 
 
 def test_what_a_tensor_fills_whole_need_not_be_poisoned():
     kinds = [(torch.float32, (5, 7), (7, 1)), (torch.float32, (5, 7), (1, 5)), (torch.float32, (0, 4), (4, 1))]
-    slab, specs, (whole, turned, *_) = views([*kinds, (torch.float32, (3,), (2,))])
-    slab.data.zero_()
-    slab.poison(specs)
+    buffer, specs, (whole, turned, *_) = views([*kinds, (torch.float32, (3,), (2,))])
+    buffer.data.zero_()
+    buffer.poison(specs)
     assert bool((whole == 0).all())
     assert torch.isnan(turned).all()
     for spec in specs:
-        assert bool((slab.data[spec.offset - GUARD_BYTES : spec.offset] == POISON_BYTE).all())
-        assert bool((slab.data[spec.offset + spec.span :][:GUARD_BYTES] == POISON_BYTE).all())
-    gaps = slab.data[specs[3].offset : specs[3].offset + specs[3].span].view(torch.float32)
+        assert bool((buffer.data[spec.offset - GUARD_BYTES : spec.offset] == POISON_BYTE).all())
+        assert bool((buffer.data[spec.offset + spec.span :][:GUARD_BYTES] == POISON_BYTE).all())
+    gaps = buffer.data[specs[3].offset : specs[3].offset + specs[3].span].view(torch.float32)
     assert torch.isnan(gaps).all()
 
 
@@ -126,15 +126,15 @@ def test_a_copy_to_publish_is_row_major_whatever_the_tensors_strides():
 
 
 def test_poison_is_not_a_number_in_every_floating_point_type():
-    slab = make_slab(64, "cpu")
-    slab.poison()
+    buffer = make_buffer(64, "cpu")
+    buffer.poison()
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-        assert torch.isnan(slab.data.view(dtype)).all()
+        assert torch.isnan(buffer.data.view(dtype)).all()
 
 
 def test_what_one_opener_writes_the_maker_reads():
-    made = make_slab(64, "cpu")
-    opened = open_slab(made.handle)
+    made = make_buffer(64, "cpu")
+    opened = open_buffer(made.handle)
     opened.data[3] = 42
     assert int(made.data[3]) == 42
 

@@ -58,12 +58,12 @@ def test_a_worker_starts_and_answers(pool, run, subject):
     assert run(run_on_nothing(worker)).published.outputs[0].shape == (1,)
 
 
-def test_an_error_of_the_users_comes_back_with_its_place_and_cure(run, subject):
+def test_an_error_of_the_users_comes_back_with_its_place_and_fix(run, subject):
     with pytest.raises(WorkloadError) as caught:
         run(subject("x = 1\n", path="/home/me/empty.py"))
     assert caught.value.path == Path("/home/me/empty.py")
     assert caught.value.message.startswith("there is no `launch`")
-    assert caught.value.cure == "Define `launch(module, ...)` in the workload."
+    assert caught.value.fix == "Define `launch(module, ...)` in the workload."
     with pytest.raises(WorkloadError) as caught:
         run(subject("\n\nimport nothing_of_that_name\n"))
     assert (caught.value.path, caught.value.line) == (Path("/home/me/kernel.py"), 3)
@@ -141,20 +141,20 @@ def test_a_worker_after_one_that_died_works(run, subject):
     assert run(run_on_nothing(run(subject(launch())))).published.outputs
 
 
-def test_a_nursery_that_was_killed_is_replaced(pool, run):
+def test_a_zygote_that_was_killed_is_replaced(pool, run):
     """As the system does where memory is short: it takes the largest process."""
 
     async def start_two():
         await pool.worker(Flavour.COMPILE, "compile")
-        nursery = await pool._nurseries[Flavour.COMPILE]
-        nursery.process.kill()
-        await nursery.process.wait()
+        zygote = await pool._zygotes[Flavour.COMPILE]
+        zygote.process.kill()
+        await zygote.process.wait()
         second = await pool.worker(Flavour.COMPILE, "compile")
         third = await pool.worker(Flavour.COMPILE, "compile")
-        return second, third, nursery
+        return second, third, zygote
 
-    second, third, nursery = run(start_two())
-    assert pool._nurseries[Flavour.COMPILE].result() is not nursery
+    second, third, zygote = run(start_two())
+    assert pool._zygotes[Flavour.COMPILE].result() is not zygote
     assert all(Path(f"/proc/{worker.pid}").exists() for worker in (second, third))
 
 
@@ -254,7 +254,7 @@ def test_a_start_that_is_cancelled_does_not_mix_up_the_next_workers(pool, run, s
 
 
 def test_a_worker_sees_nothing_of_the_parents_environment_or_files(run, subject, monkeypatch):
-    monkeypatch.setenv("MY_API_KEY", "hunter2")  # the nursery has started, but a worker could be told at any time
+    monkeypatch.setenv("MY_API_KEY", "hunter2")  # the zygote has started, but a worker could be told at any time
     dump = "import json; raise ValueError(json.dumps([dict(os.environ), os.getcwd(), os.listdir('/proc/self/fd')]))"
     worker = run(subject(launch(dump)))
     with pytest.raises(WorkerFailure) as caught:
@@ -291,9 +291,9 @@ async def main():
     pool = Pool()
     worker = await pool.worker(Flavour.EMULATE, "subject", device="cpu")
     await worker.ask(Load(path="/home/me/kernel.py", text=TEXT), deadline=60)
-    await worker.ask(Bind(slabs=("nothing",), arguments=(), nbytes=1), deadline=60)
+    await worker.ask(Bind(buffers=("nothing",), arguments=(), nbytes=1), deadline=60)
     try:
-        await worker.ask(Run(slab="nothing"), deadline=60)
+        await worker.ask(Run(buffer="nothing"), deadline=60)
     except WorkerFailure as error:
         print(error.message, pool.folder, flush=True)
     sys.stdin.readline()
@@ -343,14 +343,14 @@ def test_a_pool_closed_while_it_starts_leaves_nothing():
     async def main() -> tuple[Path, int]:
         pool = Pool()
         pool.preload(Flavour.EMULATE)
-        while not (children := _nurseries(pool.folder)):
+        while not (children := _zygotes(pool.folder)):
             await asyncio.sleep(0.01)
         await pool.close()
         return pool.folder, children[0]
 
-    folder, nursery = asyncio.run(main())
+    folder, zygote = asyncio.run(main())
     assert not folder.exists()
-    assert not running(nursery)
+    assert not running(zygote)
 
 
 def test_nothing_is_started_by_a_pool_that_was_closed():
@@ -381,7 +381,7 @@ def test_a_program_that_still_runs_ends_with_its_pool():
     asyncio.run(main())
 
 
-def _nurseries(folder: Path) -> list[int]:
+def _zygotes(folder: Path) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -390,7 +390,7 @@ def _nurseries(folder: Path) -> list[int]:
     return found
 
 
-def test_libraries_that_are_missing_are_named_with_a_cure(monkeypatch):
+def test_libraries_that_are_missing_are_named_with_a_fix(monkeypatch):
     recipe = pool_module._Recipe(("a_library_nobody_has",))
     monkeypatch.setitem(pool_module._RECIPES, Flavour.EMULATE, recipe)
 
@@ -400,10 +400,10 @@ def test_libraries_that_are_missing_are_named_with_a_cure(monkeypatch):
 
     with pytest.raises(RunnerError, match="No module named 'a_library_nobody_has'") as caught:
         asyncio.run(main())
-    assert caught.value.cure == "Install what is missing with: pip install 'kernel-lsp[gpu]'."
+    assert caught.value.fix == "Install what is missing with: pip install 'kernel-lsp[gpu]'."
 
 
-def test_a_nursery_that_never_gets_ready_is_given_up(monkeypatch, tmp_path):
+def test_a_zygote_that_never_gets_ready_is_given_up(monkeypatch, tmp_path):
     (tmp_path / "endless_import.py").write_text("import time\ntime.sleep(600)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(pool_module, "_START_SECONDS", 0.5)
@@ -416,4 +416,4 @@ def test_a_nursery_that_never_gets_ready_is_given_up(monkeypatch, tmp_path):
             return pool.folder
 
     folder = asyncio.run(asyncio.wait_for(main(), 20))
-    assert _nurseries(folder) == []
+    assert _zygotes(folder) == []

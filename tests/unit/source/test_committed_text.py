@@ -29,11 +29,11 @@ def test_it_is_the_text_of_the_last_commit_line_ends_included(repository):
     assert committed_text(repository / "k.cu") == "// one\r\n__global__ void k() {}\r\n"
 
 
-def test_a_file_that_was_never_committed_is_an_error_to_mend(repository):
+def test_a_file_that_was_never_committed_is_an_error_to_fix(repository):
     (repository / "new.cu").write_text("")
     with pytest.raises(SourceError, match="last commit has no such file") as refused:
         committed_text(repository / "new.cu")
-    assert refused.value.cure == "Commit the file first."
+    assert refused.value.fix == "Commit the file first."
 
 
 def test_so_is_a_file_in_no_repository(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from kernel_lsp.judge.program_equality import same_model, same_python
 from kernel_lsp.refine.dialogue.answer import RejectedAnswer
 from kernel_lsp.refine.dialogue.kernelbench import Style, check_model_new
 from kernel_lsp.source.python import NestedTooDeepError, expression_ast, python_ast
-from kernel_lsp.source.screening.python import python_findings
+from kernel_lsp.source.static_check.python import python_findings
 
 SUM = "+".join(["1"] * 20_000)
 SIGNS = "-" * 100_000 + "1"
@@ -55,8 +55,8 @@ def test_a_model_that_can_be_parsed_but_not_written_out_is_compared_as_text() ->
 
 @pytest.mark.parametrize("text", TOO_DEEP)
 def test_a_candidate_that_cannot_be_read_is_not_run(text: str) -> None:
-    (objection,) = python_findings(text, builds=False, beside_device_code=False)
-    assert objection.what == "it is nested too deep to be read"
+    (violation,) = python_findings(text, builds=False, beside_device_code=False)
+    assert violation.what == "it is nested too deep to be read"
 
 
 @pytest.mark.parametrize("text", TOO_DEEP)

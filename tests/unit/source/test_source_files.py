@@ -44,7 +44,7 @@ def failure(path: Path) -> SourceError:
     with pytest.raises(SourceError) as caught:
         read_source(path)
     assert caught.value.path == path
-    assert caught.value.cure
+    assert caught.value.fix
     return caught.value
 
 
@@ -57,11 +57,11 @@ def test_a_byte_order_mark_is_no_part_of_a_python_text(tmp_path: Path) -> None:
 def test_missing_file_names_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "rmsnorm.cu").touch()
     error = failure(tmp_path / "rmsnrom.cu")
-    assert error.cure == f"Did you mean {tmp_path / 'rmsnorm.cu'}?"
+    assert error.fix == f"Did you mean {tmp_path / 'rmsnorm.cu'}?"
 
 
 def test_missing_folder(tmp_path: Path) -> None:
-    assert "folder" in (failure(tmp_path / "no" / "k.cu").cure or "")
+    assert "folder" in (failure(tmp_path / "no" / "k.cu").fix or "")
 
 
 def test_directory(tmp_path: Path) -> None:
@@ -94,17 +94,17 @@ def test_pick(name: str, found: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "cure"),
+    ("name", "fix"),
     [
         ("add", "Write one of: a::add, b::add."),
         ("scael", "Did you mean a::scale? The file defines: a::add, a::scale, b::add."),
         ("zzz", "The file defines: a::add, a::scale, b::add."),
     ],
 )
-def test_pick_tells_what_there_is(name: str, cure: str) -> None:
+def test_pick_tells_what_there_is(name: str, fix: str) -> None:
     with pytest.raises(SourceError) as caught:
         pick_kernel(KERNELS, name)
-    assert caught.value.cure == cure
+    assert caught.value.fix == fix
 
 
 def test_pick_from_nothing() -> None:

@@ -43,7 +43,7 @@ def test_a_capture_is_read_as_it_was_written(tmp_path: Path):
 def test_a_damaged_capture_is_an_error_for_people(tmp_path: Path, damage):
     with pytest.raises(WorkloadError) as raised:
         read_capture(damage(capture_text(capture(tmp_path))), tmp_path / "a.capture.json")
-    assert "Capture the program again" in (raised.value.cure or "")
+    assert "Capture the program again" in (raised.value.fix or "")
 
 
 def test_a_capture_is_the_workload_of_its_file_until_somebody_writes_one(tmp_path: Path):

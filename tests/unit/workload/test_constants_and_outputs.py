@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernel_lsp.device.slab import as_argument, constant_of
+from kernel_lsp.device.shared_buffer import as_argument, constant_of
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner import messages
 from kernel_lsp.runner.messages.oracle import Made, Prepare

@@ -101,4 +101,4 @@ def test_inputs_that_break_the_contract_are_told(contract, more, says):
         trial(contract, more).draw()
     assert says in caught.value.message
     assert caught.value.line == 7
-    assert caught.value.cure
+    assert caught.value.fix

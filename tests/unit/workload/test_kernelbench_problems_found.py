@@ -95,11 +95,11 @@ def test_a_workload_of_the_usual_kind_comes_first(tmp_path):
     assert (found.source.path, found.problem) == (usual, False)
 
 
-def test_without_one_the_cure_says_where_to_put_it(tmp_path):
+def test_without_one_the_fix_says_where_to_put_it(tmp_path):
     with pytest.raises(WorkloadError, match="no problem was found") as caught:
         require_workload(answer(tmp_path, "gelu.py"))
-    assert "gelu_problem.py" in (caught.value.cure or "")
-    assert "kernelbench.root" in (caught.value.cure or "")
+    assert "gelu_problem.py" in (caught.value.fix or "")
+    assert "kernelbench.root" in (caught.value.fix or "")
 
 
 def test_a_problem_for_a_cu_file_lacks_what_a_workload_needs(tmp_path):

@@ -137,7 +137,7 @@ def test_a_package_that_does_not_load_is_there_with_its_folder(package: Path):
     with pytest.raises(WorkloadError) as caught:
         load_module(f"from .helpers import SCALE\nfrom {package.name} import second\n", path)
     assert caught.value.line == 2
-    assert f"{package / '__init__.py'} raised RuntimeError (no GPU was found)" in str(caught.value.cure)
+    assert f"{package / '__init__.py'} raised RuntimeError (no GPU was found)" in str(caught.value.fix)
 
 
 def test_the_package_of_a_file_may_be_read(package: Path):
@@ -153,7 +153,7 @@ def test_a_file_that_shares_its_name_with_a_library_is_itself(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "cure"),
+    ("text", "line", "fix"),
     [
         ("import no_such_module\n", 1, "Install `no_such_module`"),
         ("x = 1\n\n\ndef f():\n    assert x == 2\n\n\nf()\n", 5, "Line 8 runs when the file is imported"),
@@ -164,11 +164,11 @@ def test_a_file_that_shares_its_name_with_a_library_is_itself(tmp_path: Path):
         ("def f(x=1 / 0):\n    return x\n", 1, None),
     ],
 )
-def test_what_runs_at_import_is_named_with_its_cure(tmp_path: Path, text: str, line: int, cure: str | None):
+def test_what_runs_at_import_is_named_with_its_fix(tmp_path: Path, text: str, line: int, fix: str | None):
     with pytest.raises(WorkloadError) as caught:
         load_module(text, tmp_path / "script.py")
     assert (caught.value.path, caught.value.line) == (tmp_path / "script.py", line)
-    assert caught.value.cure is None if cure is None else cure in str(caught.value.cure)
+    assert caught.value.fix is None if fix is None else fix in str(caught.value.fix)
 
 
 def test_options_of_a_command_line_are_at_their_defaults(tmp_path: Path):

@@ -38,7 +38,7 @@ def test_a_draft_is_refused_until_its_mark_is_removed(path, tmp_path):
     with pytest.raises(WorkloadError, match="draft") as refused:
         find_workload(read_source(here))
     assert refused.value.line == 1
-    assert "remove this line" in refused.value.cure
+    assert "remove this line" in refused.value.fix
     workload_path(here).write_text(text.partition("\n")[2])
     found = find_workload(read_source(here))
     assert found is not None

@@ -108,9 +108,9 @@ def test_without_a_workload_the_help_names_the_file_to_write(tmp_path):
     with pytest.raises(WorkloadError) as caught:
         require_workload(kernel)
     assert caught.value.path == kernel.path
-    assert caught.value.cure is not None
+    assert caught.value.fix is not None
     for word in ("softmax_workload.py", "--workload", "CASES", "inputs", "reference", "launch"):
-        assert word in caught.value.cure
+        assert word in caught.value.fix
 
 
 def test_a_workload_without_some_parts_is_told_which(tmp_path):
@@ -190,7 +190,7 @@ def test_workloads_lie_outside_of_the_package_and_several_belong_to_a_file(tmp_p
     assert [one.source.path for one in find_workloads(kernel, folders=folders)] == [backward, forward]
     with pytest.raises(WorkloadError, match=r"there are 2 workloads .*backward.*forward") as caught:
         require_workload(kernel, folders=folders)
-    assert "--workload" in str(caught.value.cure)
+    assert "--workload" in str(caught.value.fix)
     assert [one.source.path for one in find_workloads(kernel, forward, folders=folders)] == [forward]
     own = write(tmp_path / "src/softmax_workload.py")
     assert require_workload(kernel, folders=folders).source.path == own

@@ -69,7 +69,7 @@ def test_what_a_contract_says_of_values(path):
     assert contract.promise("x") == Promise(lower_triangular=True, least=0)
     assert contract.promise("scale").said == "fixed"
     error = refusal(GOOD + "CONTRACT = dict(fixed=['scal'])\n", path)
-    assert (error.line, error.cure) == (line_of(text, "CONTRACT"), "Did you mean `scale`? It takes x, scale.")
+    assert (error.line, error.fix) == (line_of(text, "CONTRACT"), "Did you mean `scale`? It takes x, scale.")
 
 
 def test_contract_tolerance_and_launch_may_be_left_out(path):
@@ -152,8 +152,8 @@ def test_a_launch_that_does_not_take_what_the_reference_takes_is_reported_at_its
     error = refusal(text, path)
     assert error.message.startswith("`launch` takes ")
     assert error.line == line_of(text, "def launch")
-    assert error.cure is not None
-    assert "module first" in error.cure
+    assert error.fix is not None
+    assert "module first" in error.fix
 
 
 @pytest.mark.parametrize(
@@ -164,14 +164,14 @@ def test_a_reference_must_name_its_parameters(path, parameters, unnamed):
     error = refusal(text, path)
     assert error.message == f"`reference` takes {unnamed}"
     assert error.line == line_of(text, "def reference")
-    assert error.cure == "Name each parameter: reports speak of inputs by these names."
+    assert error.fix == "Name each parameter: reports speak of inputs by these names."
 
 
 @pytest.mark.parametrize("name", ["inputs", "reference", "launch"])
 def test_a_builtin_without_a_signature_is_refused(path, name):
     error = refusal(f"import torch\n{GOOD}{name} = torch.softmax\n", path)
     assert error.message == f"the parameters of `{name}` cannot be told"
-    assert error.cure == f"Write `def {name}(...)` around it."
+    assert error.fix == f"Write `def {name}(...)` around it."
 
 
 def test_what_inputs_returns_must_fit_the_reference(path):
@@ -260,7 +260,7 @@ def test_outputs_must_be_tensors(path):
     assert as_outputs(path, [x, x], "reference") == (x, x)
     with pytest.raises(WorkloadError, match="`launch` returned a float at position 1, not a tensor") as caught:
         as_outputs(path, (x, 1.0), "launch")
-    assert caught.value.cure == "Return the output tensor, or a tuple of output tensors."
+    assert caught.value.fix == "Return the output tensor, or a tuple of output tensors."
     with pytest.raises(WorkloadError, match="`reference` returned a NoneType at position 0"):
         as_outputs(path, None, "reference")
 

@@ -1,0 +1,163 @@
+"""Zygotes from a fork server that other sessions of this user have left running; see `fork_server`.
+
+There is one for each set of modules, environment, Python and state of this program's own files. Its failure is never an
+error: the zygote is then started without one.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import os
+import signal
+import site
+import socket
+import subprocess
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from kernel_lsp.config.runtime_folder import private_folder
+from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.runner.fork_server import ImportRequest, ZygoteRequest
+from kernel_lsp.runner.sandbox import is_confined
+
+_ANSWER_SECONDS = 120.0  # for it may still be importing
+_BACKLOG = 64
+
+
+class ForkedZygote:
+    """A zygote that is no child of this process, with the used methods of `asyncio.subprocess.Process`."""
+
+    def __init__(self, pid: int, handle: int) -> None:
+        """Take its process id, and a pidfd, which is closed when the zygote has ended."""
+        self.pid, self._handle = pid, handle
+        self._ended = False
+
+    def kill(self) -> None:
+        """Kill it.
+
+        Raises:
+            ProcessLookupError: it has ended.
+        """
+        if self._ended:
+            raise ProcessLookupError
+        signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+
+    async def wait(self) -> None:
+        """Wait for its end."""
+        if self._ended:
+            return
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._handle, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(self._handle)
+        if not self._ended:  # another task may have waited too
+            self._ended = True
+            os.close(self._handle)
+
+
+class ForkServer:
+    """The fork server for these modules and environment, started when first needed.
+
+    Args:
+        modules: what its zygotes have imported.
+        environment: what it imports them under.
+        minutes: how long it stays after it was last asked.
+    """
+
+    def __init__(self, modules: Sequence[str], environment: Mapping[str, str], minutes: float) -> None:
+        self._modules, self._environment, self._seconds = tuple(modules), dict(environment), minutes * 60
+
+    async def zygote(self, request: ZygoteRequest, control: socket.socket) -> ForkedZygote | None:
+        """Return a zygote that reads its side of the socket; None if no server answers."""
+        return await asyncio.to_thread(self._zygote, request, control)
+
+    async def should_import(self, modules: Sequence[str], libraries: Sequence[str] = ()) -> None:
+        """Ask the server to import modules of this program and of installed packages for later zygotes."""
+        with contextlib.suppress(OSError, ConfigurationError):
+            await asyncio.to_thread(self._say, ImportRequest(tuple(modules), tuple(libraries)))
+
+    def _zygote(self, request: ZygoteRequest, control: socket.socket) -> ForkedZygote | None:
+        if is_confined(os.getpid()):  # as in some containers: the server would not answer
+            return None
+        try:
+            with _locked(path := self._path):
+                connection = self._connect(path) or self._start(path)
+            with connection:
+                connection.settimeout(_ANSWER_SECONDS)
+                socket.send_fds(connection, [msgspec.json.encode(request)], [control.fileno()])
+                data, handles, _, _ = socket.recv_fds(connection, 64, 1)
+        except (OSError, ConfigurationError):
+            return None
+        return ForkedZygote(int(data), handles[0]) if handles else None
+
+    def _say(self, request: ImportRequest) -> None:
+        connection = self._connect(self._path)
+        if connection is not None:
+            with connection:
+                connection.sendall(msgspec.json.encode(request))
+
+    def _connect(self, path: Path) -> socket.socket | None:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):  # no server runs
+            connection.close()
+            return None
+        return connection
+
+    def _start(self, path: Path) -> socket.socket:
+        """Start a server at `path`; return a connection, which is answered when all imports are done."""
+        draft = path.with_suffix(f".{os.getpid()}")
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(draft))
+            listening.listen(_BACKLOG)
+            draft.replace(path)
+            command = [sys.executable, "-P", "-m", "kernel_lsp.runner.fork_server", str(path), str(self._seconds)]
+            subprocess.run(
+                [*command, *self._modules],
+                stdin=listening.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=self._environment,
+                cwd="/",
+                start_new_session=True,
+                check=True,
+            )
+        connection = self._connect(path)
+        if connection is None:
+            raise ConnectionRefusedError
+        return connection
+
+    @cached_property
+    def _path(self) -> Path:
+        """Return the path of the socket; its name is a hash of all that a zygote shares with its client."""
+        own = [sys.executable, self._modules, sorted(self._environment.items()), self._seconds, *_surroundings()]
+        return private_folder("warm") / hashlib.sha256(msgspec.json.encode(own)).hexdigest()[:16]
+
+
+def _surroundings() -> Generator[object]:
+    """Yield what a process inherits, and the state of all files that it may have imported."""
+    yield os.getpriority(os.PRIO_PROCESS, 0)
+    yield sorted(os.sched_getaffinity(0))
+    yield Path("/proc/self/cgroup").read_text()
+    for folder in map(Path, site.getsitepackages()):
+        if folder.exists():  # its time changes when packages are installed
+            yield folder.stat().st_mtime_ns
+    for file in sorted(Path(__file__).parents[1].rglob("*.py")):
+        status = file.stat()
+        yield status.st_size, status.st_mtime_ns
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Generator[None]:
+    """Keep other processes from starting a server during the block."""
+    with path.with_name("lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,120 @@
+"""Checks the text of extensions' C++ host code for violations that the built library's symbols do not show.
+
+A library's undefined symbols decide which functions host code may call (`compiler.host.symbols`). The text is checked
+for assembler labels, host instructions, Python reached from C++, and the harness's own names. Unusual headers and calls
+are notes.
+"""
+
+import re
+from collections.abc import Iterator
+
+from kernel_lsp.source.outline import code_only, without_comments
+from kernel_lsp.source.static_check.findings import Finding, Note, Violation
+
+_INCLUDE = re.compile(r"^[ \t]*#\s*include\s*<([^>]+)>", re.MULTILINE)
+_USUAL_HEADERS = re.compile(
+    r"""(?x) (?: cuda | cublas | cudnn | cufft | cusparse | cusolver | cooperative_groups | cub/ | curand | thrust/ |
+    cute/ | cutlass/ | mma\.h | torch/ | ATen/ | c10/ | pybind11/ | nv/ | sm_ | vector_ | device_ ) .* |
+    algorithm | any | array | assert\.h | atomic | bit | cassert | cerrno | cfloat | charconv | chrono |
+    cinttypes | climits | cmath | compare | complex | concepts | cstddef | cstdint | cstdio | cstdlib | cstring
+    | deque | driver_types\.h | errno\.h | exception | float\.h | format | functional | initializer_list |
+    inttypes\.h | iomanip | ios | iosfwd | iostream | istream | iterator | limits | limits\.h | list | map |
+    math\.h | math_constants\.h | math_functions\.h | memory | mutex | new | numbers | numeric | omp\.h |
+    optional | ostream | queue | random | ranges | ratio | set | shared_mutex | source_location | span | sstream
+    | stack | stdbool\.h | stddef\.h | stdexcept | stdint\.h | stdio\.h | stdlib\.h | string | string\.h |
+    string_view | system_error | time\.h | ctime | tuple | type_traits | typeindex | typeinfo | unordered_map |
+    unordered_set | utility | variant | vector | version"""
+)
+_FUNCTIONS = r"""
+    cu(?:da)?ThreadExchangeStreamCaptureMode | cu(?:da)?CtxResetPersistingL2Cache |
+    cu(?:da)?(?:Device|Ctx)SetLimit | cudaDeviceReset | cu(?:da)?(?:Device|Ctx)SetCacheConfig | dlm?open |
+    dlv?sym | dl_iterate_phdr | memfd_create | mprotect | mseal | pkey_mprotect | prctl | process_vm_\w+ |
+    pthread_create | ptrace"""
+_PYTHON = r"""
+    _?Py_?(?:Code|Compile|Eval|Frame|Function|GC|Import|Interpreter|Marshal|Run|Sys|Thread|Unstable)\w*_?\w*
+    | PyObject_(?:Get|Set|Del|Has)Attr\w* | PyObject_Call\w* | PyModule_GetDict"""
+_OBJECTIONS = re.compile(
+    rf"""(?x)\b(?: {_FUNCTIONS} | {_PYTHON} )\b(?=\s*[(){{}};,<\s])
+    | \b(?:py|pybind11)\s*::\s*(?:eval\w*|exec|globals|module_?\s*::\s*import)\b(?=\s*[(<])
+    | \bmodule_\s*::\s*import\b | \bkernel_lsp\b(?=\s*::)"""
+)
+_NOTES = re.compile(
+    r"""(?x)\bstd\s*::\s*(?:async|jthread|thread|[io]?fstream|filesystem)\b
+    | (?<![.\w:>])(?:::\s*)?(?:_?_exit|exec[lv]\w*|fopen|fork|getenv|kill|mmap|open|popen|setenv|sigaction|signal
+    | syscall|system|vfork)\b(?=\s*\()"""
+)
+_ATTRIBUTE = re.compile(r"\battr\s*\(\s*\"((?:_|modules|sys|os|builtins|gc)\w*)\"")
+_ASSEMBLER = re.compile(r"\b(?:__asm__|__asm|asm)\b(?P<kinds>(?:\s*\b(?:__volatile__|volatile|goto|inline)\b)*)\s*\(")
+_STRING = re.compile(r'\s*(?:u8|[uUL])?"((?:\\.|[^"\\\n])*)"')
+_LABEL = re.compile(r"\s*[\w.$@]+\s*")
+_OPENS_A_STATEMENT = re.compile(r"(?:[{};:]|\b(?:else|do))\s*\Z|\A\s*\Z")
+_OF_THE_HOST = re.compile(
+    r"""(?x)\b(?:syscall|sysenter|int\s+\$|jmp|lea[ql]?|mov[bwlq]|push[ql]?|pop[ql]?|svc)\b | %%?[re]?[abcd]x\b
+    | %%?r(?:ip|[sd]i|[sb]p)\b | @(?:PLT|GOT) | %%?[fg]s\b
+    | \.(?:byte|[248]byte|value|short|long|int|quad|octa|ascii|asciz|string|incbin|equ|text|data|section|pushsection
+    | globl|symver|hidden)\b(?![.:])"""
+)
+"""Instructions, registers and directives of x86 and ARM that PTX does not have."""
+_OF_ANY_STRING = re.compile(
+    r"""(?x)(?:\A|[;\n])\s*(?:(?:syscall|sysenter|svc\s+\#?\d+)\s*(?:[;\n]|\Z) | int\s+\$0x80
+    | \.(?:byte|[248]byte|value|octa)\s+(?:0x|\d))"""
+)
+"""Such instructions in a string that a macro may pass to the assembler."""
+_BROKEN_WORD = re.compile(r"\w\\\r?\n\w")
+
+
+def cpp_findings(text: str) -> tuple[Finding, ...]:
+    """Return the violations and notes in the text of C++ host code, in order of its lines."""
+    data = text.encode(errors="replace")
+    code, kept = (blank(data).decode("latin-1") for blank in (code_only, without_comments))  # one character per byte
+    found = [*_of_words(code), *_of_attributes(kept), *_of_assembler(code, kept), *_of_hidden_words(code, kept)]
+    places = sorted({(code.count("\n", 0, at) + 1, what, rejects) for at, what, rejects in found})
+    return tuple(Violation(line, what) if rejects else Note(line, what) for line, what, rejects in places)
+
+
+def _of_words(code: str) -> Iterator[tuple[int, str, bool]]:
+    for match in _INCLUDE.finditer(code):
+        if not _USUAL_HEADERS.fullmatch(match[1].strip()):
+            yield match.start(), f"includes `<{match[1].strip()}>`", False
+    for pattern, rejects in ((_OBJECTIONS, True), (_NOTES, False)):
+        for match in pattern.finditer(code):
+            written = "".join(match[0].split())
+            yield match.start(), f"uses `{written}`", rejects
+
+
+def _of_attributes(code: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield the attributes of Python objects that C++ asks for by name and that lead out of the file."""
+    for match in _ATTRIBUTE.finditer(code):
+        yield match.start(), f"reaches for `{match[1]}` of a Python object", True
+
+
+def _of_assembler(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield assembler labels and host instructions; `kept` is `code` with its strings."""
+    for match in _ASSEMBLER.finditer(code):
+        template = _template(kept, match.end())
+        before = code[max(0, match.start() - 80) : match.start()]
+        is_statement = bool(match["kinds"].strip()) or _OPENS_A_STATEMENT.search(before) is not None
+        if not is_statement and (template is None or _LABEL.fullmatch(template)):
+            yield match.start(), f"gives a declaration the assembler's name `{(template or '?').strip()}`", True
+        elif template is None:
+            yield match.start(), "runs instructions that its text does not show", False
+        elif _OF_THE_HOST.search(template):
+            yield match.start(), "runs machine instructions on the host", True
+
+
+def _of_hidden_words(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield code that macros and broken lines may hide; `kept` is `code` with its strings."""
+    for match in _BROKEN_WORD.finditer(code):
+        yield match.start(), "breaks a word at the end of a line", True
+    for match in _STRING.finditer(kept):
+        if _OF_ANY_STRING.search((_template(kept, match.start()) or "").lower()):
+            yield match.start(), "holds machine instructions of the host in a string", True
+
+
+def _template(code: str, start: int) -> str | None:
+    """Return the concatenated string literals that begin at `start`; None if there are none, as for a macro."""
+    parts: list[str] = []
+    while (match := _STRING.match(code, start)) is not None:
+        parts.append(match[1])
+        start = match.end()
+    return "".join(parts).replace("\\n", "\n").replace("\\t", "\t") if parts else None

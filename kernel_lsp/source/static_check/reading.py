@@ -1,0 +1,210 @@
+"""Checks what Python host code imports, reads, calls and passes on."""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from typing import Literal
+
+from kernel_lsp.source.static_check import policy
+from kernel_lsp.source.static_check.findings import Finding, Note, Violation, words
+from kernel_lsp.source.static_check.methods import Methods
+from kernel_lsp.source.static_check.names import Names
+
+Origin = Literal["own", "imported", "unknown"]
+"""Origin of an object whose attribute is read."""
+
+_FORMAT = re.compile(r"\{\w*(?:\.\w+|\[[^\]{}]*\])*\.__\w+")
+_METACLASSES = (("abc", "ABCMeta"), ("enum", "EnumMeta"), ("enum", "EnumType"))
+_READING_VARIABLES = words("copy get items keys values")
+_ADDING_TO_PATH = words("append extend insert")
+_PARSING = words("parse_args parse_intermixed_args parse_known_args")
+_COMPILER_OPTION = re.compile(r"--?(?:wrapper|fplugin\b.*|i?plugindir\b.*|specs\b.*|ccbin\b.*|compiler-bindir\b.*)")
+_OF_A_CLASS = words("__module__ __name__ __qualname__")
+
+
+class Reading:
+    """The rules for everything but changes."""
+
+    def __init__(self, names: Names, methods: Methods, *, builds: bool, beside_device_code: bool) -> None:
+        self._names, self._methods = names, methods
+        self._builds, self._beside_device_code = builds, beside_device_code
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield the findings of each node of the tree."""
+        for _, name, line in self._names.bindings:
+            if name.startswith("__") and name.endswith("__") and name not in policy.DEFINED:
+                yield Violation(line, f"defines `{name}`")  # other code relies on its meaning
+        for node in self._names.nodes:
+            yield from self._of(node)
+
+    def _of(self, node: ast.AST) -> Iterator[Finding]:
+        match node:
+            case ast.Import():
+                for alias in node.names:
+                    yield from self._of_import(node.lineno, tuple(alias.name.split(".")))
+            case ast.ImportFrom():
+                yield from self._of_import_from(node)
+            case ast.Attribute(ctx=ast.Load()):
+                yield from self._of_attribute(node)
+            case ast.Name(ctx=ast.Load()):
+                yield from self._of_name(node)
+            case ast.Call():
+                yield from self._of_call(node)
+            case ast.ClassDef():
+                yield from self._of_class(node)
+            case ast.MatchClass():
+                for name in node.kwd_attrs:
+                    yield from self._of_attribute_named(node, name, "unknown")
+            case ast.Constant(value=str(text)) if _FORMAT.search(text):
+                yield Violation(node.lineno, "reads attributes with a format")
+            case ast.Constant(value=str(text)) if _COMPILER_OPTION.fullmatch(text):
+                yield Violation(node.lineno, f"has the compiler run other programs with `{text}`")
+            case _:
+                pass
+
+    def _of_import(self, line: int, path: tuple[str, ...]) -> Iterator[Finding]:
+        if said := policy.violation_to_module(path[0]):
+            yield Violation(line, said)
+            return
+        if path[0] in policy.TOLD_MODULES:
+            yield Note(line, f"imports `{path[0]}`")
+        for end in range(2, len(path) + 1):
+            yield from (found := list(self._of_member(line, path[:end])))
+            if not found and policy.is_refused(path[end - 1], path[:end]) and path[end - 1] != "wraps":
+                yield Violation(line, f"reaches for `{path[end - 1]}`")
+            elif not found:
+                yield from self._of_private(line, path[end - 1], "imported")
+
+    def _of_import_from(self, node: ast.ImportFrom) -> Iterator[Finding]:
+        if node.level:
+            yield Violation(node.lineno, f"imports from `{'.' * node.level}{node.module or ''}`")
+            return
+        for alias in node.names:
+            within = tuple((node.module or "").split("."))
+            yield from self._of_import(node.lineno, within if alias.name == "*" else (*within, alias.name))
+            if alias.name == "*" and within[0] not in ("math", "typing"):
+                yield Violation(node.lineno, f"imports every name of `{node.module}`")
+
+    def _of_member(self, line: int, path: tuple[str, ...]) -> Iterator[Finding]:
+        if said := policy.violation_to_member(path, builds=self._builds):
+            yield Violation(line, said)
+        elif said := policy.note_on_member(path):
+            yield Note(line, said)
+
+    def _of_attribute(self, node: ast.Attribute) -> Iterator[Finding]:
+        path = self._names.path(node)
+        if path is not None:
+            yield from (found := list(self._of_member(node.lineno, path)))
+            yield from self._handed(node, path)
+            if not found:
+                yield from self._of_attribute_named(node, node.attr, "imported")
+            return
+        of = node.value
+        is_own = self._methods.is_own(of) or self._methods.is_own_instance(of) or self._methods.is_own_class(of)
+        yield from self._of_attribute_named(node, node.attr, "own" if is_own else "unknown")
+
+    def _of_attribute_named(
+        self, node: ast.Attribute | ast.Call | ast.MatchClass, name: str, of: Origin
+    ) -> Iterator[Finding]:
+        above = self._names.parents.get(id(node))
+        if policy.is_refused(name, self._names.path(node)):
+            call = above if isinstance(above, ast.Call) and above.func is node else None
+            if not (call is not None and _is_usual(name, call)):
+                yield Violation(node.lineno, f"reaches for `{name}`")
+        elif name == "__class__":
+            if not (isinstance(above, ast.Attribute) and above.attr in _OF_A_CLASS):
+                yield Violation(node.lineno, "reaches for `__class__`")
+        else:
+            yield from self._of_private(node.lineno, name, of)
+
+    def _of_private(self, line: int, name: str, of: Origin) -> Iterator[Finding]:
+        """Yield findings about a private name: such names may change, and lead into other code."""
+        if name.startswith("__") and name.endswith("__"):
+            if name not in policy.DUNDERS:
+                yield Violation(line, f"reaches for `{name}`")
+        elif name.startswith("_") and of != "own":
+            is_module = name == "_C" or {name, name[1:]} & sys.stdlib_module_names
+            refused = (is_module and of == "unknown") or policy.is_refused(name[1:]) or name in sys.stdlib_module_names
+            refused = refused or (of == "unknown" and self._beside_device_code)
+            yield (Violation if refused else Note)(line, f"reaches for `{name}`")
+
+    def _of_name(self, node: ast.Name) -> Iterator[Finding]:
+        above = self._names.parents.get(id(node))
+        if (path := self._names.path(node)) is not None:
+            yield from self._handed(node, path)
+        elif node.id in ("setattr", "delattr") and isinstance(above, ast.Call) and self._sets_its_own(above):
+            return
+        elif node.id in policy.BUILTINS or (node.id.startswith("__") and node.id not in policy.DUNDERS):
+            yield Violation(node.lineno, f"uses `{node.id}`")
+        elif node.id in ("getattr", "type") and not self._names.is_plain(node):
+            yield Violation(node.lineno, f"hands round `{node.id}`")
+
+    def _handed(self, node: ast.expr, path: tuple[str, ...]) -> Iterator[Finding]:
+        """Yield a finding if a module or shared object is passed on, so that its uses cannot be traced."""
+        usual = (ast.Subscript, ast.Compare)
+        is_environment = path == ("os", "environ") and not isinstance(self._names.parents.get(id(node)), usual)
+        refused = is_environment or policy.is_module(path) or policy.leads_to_a_shared_class(path)
+        if refused and not self._names.is_plain(node):
+            yield Violation(node.lineno, f"hands round `{'.'.join(path)}`")
+
+    def _sets_its_own(self, call: ast.Call) -> bool:
+        """Return True if `setattr` or `delattr` is called on the object of the enclosing method."""
+        if not call.args or not self._methods.is_own_instance_here(call.args[0]):
+            return False
+        name = call.args[1] if len(call.args) > 1 else None
+        return not (isinstance(name, ast.Constant) and str(name.value).startswith("__"))
+
+    def _of_call(self, node: ast.Call) -> Iterator[Finding]:
+        function = node.func.id if isinstance(node.func, ast.Name) else ""
+        if function in ("getattr", "hasattr") and len(node.args) > 1:
+            yield from self._of_getattr(node, function)
+        elif function == "type" and (len(node.args) != 1 or isinstance(node.args[0], ast.Starred)):
+            yield Violation(node.lineno, "makes a class with `type`")
+        path = self._names.path(node.func) or ()
+        if path[:2] == ("os", "environ") and len(path) == 3 and path[2] not in _READING_VARIABLES:
+            name = node.args[0] if node.args else None
+            if not (
+                path[2] == "setdefault"
+                and isinstance(name, ast.Constant)
+                and policy.sets_a_harmless_variable(name.value)
+            ):
+                yield Violation(node.lineno, "changes the environment of the whole process")
+        elif path[:2] == ("sys", "path") and len(path) == 3:
+            yield (Note if path[2] in _ADDING_TO_PATH else Violation)(node.lineno, "changes `sys.path`")
+        elif path[-1:] == ("__init__",) and not (node.args and self._methods.is_own(node.args[0])):
+            yield Violation(node.lineno, f"calls `{'.'.join(path)}` on what is no object of its own")
+        elif path == ("logging", "basicConfig") and any(keyword.arg in ("filename", None) for keyword in node.keywords):
+            yield Violation(node.lineno, "writes a file with `logging.basicConfig`")
+
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _PARSING and _fills_an_object(node):
+            yield Violation(node.lineno, f"has `{node.func.attr}` set attributes of an object")
+
+    def _of_getattr(self, node: ast.Call, function: str) -> Iterator[Finding]:
+        of, name = node.args[0], node.args[1]
+        if isinstance(name, ast.Constant) and isinstance(name.value, str):
+            path = self._names.path(of)
+            if path is not None:
+                yield from self._of_member(node.lineno, (*path, name.value))
+                if function == "getattr" and policy.is_module((*path, name.value)):
+                    yield Violation(node.lineno, f"hands round `{'.'.join(path)}.{name.value}`")
+            origin: Origin = "imported" if path else "own" if self._methods.is_own(of) else "unknown"
+            yield from self._of_attribute_named(node, name.value, origin)
+        elif function == "getattr" and not self._methods.is_own_instance_here(of):
+            yield Violation(node.lineno, "uses `getattr` with a name that is computed")
+
+    def _of_class(self, node: ast.ClassDef) -> Iterator[Finding]:
+        for keyword in node.keywords:
+            if keyword.arg is None or (
+                keyword.arg == "metaclass" and self._names.path(keyword.value) not in _METACLASSES
+            ):
+                yield Violation(node.lineno, "chooses a metaclass")
+
+
+def _fills_an_object(call: ast.Call) -> bool:
+    return len(call.args) > 1 or any(keyword.arg in ("namespace", None) for keyword in call.keywords)
+
+
+def _is_usual(name: str, call: ast.Call) -> bool:
+    """Return True if the call makes a refused name harmless: `model.modules()`, `functools.wraps(function)`."""
+    return name == "modules" or (name == "wraps" and len(call.args) == 1 and not call.keywords)

@@ -1,0 +1,195 @@
+"""A zygote imports what its workers need and no more: every session and every editor waits for it."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from runner_support import KERNEL_PATH, SECONDS
+
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.judge.session import open_session
+from kernel_lsp.judge.target import make_target
+from kernel_lsp.runner.libraries import importable, shared
+from kernel_lsp.runner.messages.subject import Load
+from kernel_lsp.runner.pool import Flavour, Pool
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+_PROGRAM = """
+import importlib, sys
+from kernel_lsp.runner import pool
+
+for recipe in pool._RECIPES.values():
+    for module in (*recipe.imports, *recipe.own):
+        importlib.import_module(module)
+print(*sorted({"torch._dynamo", "sympy", "triton", "vllm"} & sys.modules.keys()))
+"""
+
+
+def test_compilers_that_few_kernels_need_are_not_imported() -> None:
+    ran = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == []
+
+
+_SIZES = """
+import sys
+from pathlib import Path
+from kernel_lsp.runner.workers import oracle, shapes_once
+from kernel_lsp.runner.workers.draws import Draws
+from kernel_lsp.workload.load import load_workload
+import torch
+
+path = Path(sys.argv[1])
+draws = Draws(load_workload(path.read_text(), path, "cpu", 1), "cpu")
+before = set(sys.modules)
+assert all(draws.sizes())
+print(*sorted(sys.modules.keys() - before))
+print(torch.cuda.is_initialized())
+"""
+
+
+@pytest.mark.thorough
+def test_an_oracle_of_a_later_session_learns_sizes_without_imports() -> None:
+    workload = EXAMPLES / "cuda" / "saxpy_workload.py"
+    ran = subprocess.run([sys.executable, "-c", _SIZES, workload], capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == ["", "False"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch.distributed.tensor._ops.utils",  # its package imports it
+        "torch.testing",
+        "torch.testing._internal",
+        "json",  # comes with Python
+        "tests",
+        "no_such_package",
+    ],
+)
+def test_only_installed_packages_are_imported_where_no_users_code_runs(name: str) -> None:
+    assert importable([name, "torch.distributed.tensor"]) == ["torch.distributed.tensor"]
+
+
+def test_only_what_many_projects_use_stays_imported_between_sessions() -> None:
+    assert shared(["torch.distributed.tensor", "pytest", "numpy"]) == ["torch.distributed.tensor", "numpy"]
+
+
+_PACKAGES = """
+import sys, threading
+from kernel_lsp.runner.libraries import Before
+
+before = Before.now()
+import json, sortedcontainers
+{also}
+print(*before.imported_since())
+"""
+
+
+@pytest.mark.parametrize(
+    ("also", "seen"),
+    [
+        ("", True),
+        ("threading.Thread(target=sys.stdin.read, daemon=True).start()", False),
+    ],
+)
+def test_packages_whose_threads_a_fork_would_lose_are_left_to_each_worker(
+    also: str, seen: bool, tmp_path: Path
+) -> None:
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "-c", _PACKAGES.format(also=also)]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path, env=environment, text=True
+    ) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline().split()
+        process.communicate()
+    assert ("sortedcontainers" in said) is seen
+    assert "json" not in said
+
+
+_HARMLESS = """
+import os, sys
+from pathlib import Path
+from kernel_lsp.runner import libraries
+
+libraries._GPU, libraries._DRIVER = sys.argv[1], Path(sys.argv[1])
+os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+print(*libraries.harmless(["quiet", "missing", *sys.argv[2:], "later"]))
+print(*sorted({"quiet", "opens", "ends", "later"} & sys.modules.keys()))
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+print(*libraries.harmless(["quiet", *sys.argv[2:]]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("also", "kept"), [([], "quiet missing later"), (["opens"], "quiet missing"), (["ends"], "quiet missing")]
+)
+def test_what_would_open_the_gpu_is_not_imported_where_workers_are_forked(
+    also: list[str], kept: str, tmp_path: Path
+) -> None:
+    gpu = tmp_path / "nvidiactl"
+    gpu.touch()
+    modules = {"quiet": "", "opens": f"held = open({str(gpu)!r})", "ends": "import os; os._exit(1)", "later": ""}
+    for name, text in modules.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "-c", _HARMLESS, str(gpu), *also]
+    environment = os.environ | {"PYTHONPATH": f"{root}:{tmp_path}"}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert ran.stdout.splitlines() == [kept, "", " ".join(["quiet", *also])], ran.stderr
+
+
+_HEAVY = "torch.distributed.tensor"
+_KERNEL = f"""
+import {_HEAVY}
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def twice(x, y, n, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.store(y + at, 2 * tl.load(x + at, at < n), at < n)
+"""
+_WORKLOAD = """
+import torch
+
+CASES = [{"n": 100}]
+
+
+def inputs(n):
+    return (torch.randn(n, device="cuda"),)
+
+
+def reference(x):
+    return 2 * x
+
+
+def launch(module, x):
+    y = torch.empty_like(x)
+    module.twice[(1,)](x, y, x.numel(), SIZE=128)
+    return y
+"""
+
+
+@pytest.mark.thorough
+def test_what_a_users_file_imports_later_workers_have(tmp_path: Path) -> None:
+    kernel = tmp_path / "twice.py"
+    kernel.write_text(_KERNEL)
+    (tmp_path / "twice_workload.py").write_text(_WORKLOAD)
+    asks = f"import sys\n\nif '{_HEAVY}' not in sys.modules:\n    raise RuntimeError('it is not there')\n"
+
+    async def opened() -> tuple[str, ...]:
+        async with Pool() as pool:
+            async with open_session(make_target(kernel), Settings(), pool):
+                libraries = pool.libraries
+            worker = await pool.worker(Flavour.EMULATE, "subject", device="cpu")
+            await worker.ask(Load(path=KERNEL_PATH, text=f"{asks}def launch(): ..."), deadline=SECONDS)
+            return libraries
+
+    assert _HEAVY in asyncio.run(opened())

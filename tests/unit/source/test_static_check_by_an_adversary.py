@@ -1,0 +1,318 @@
+"""Attempts of somebody who has read the static check to change functions of others, each beside an honest neighbour."""
+
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.static_check import host_violations, notes, violations
+
+USUAL = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
+PROBE = (
+    "class Probe:\n    def reach(self):\n        return self._timer\n    def put(self, f):\n        self.timer = f\n"
+)
+FUNCTION = "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        ctx.x = x\n"
+DERIVED = """
+class A:
+    def __init__(self):
+        self.n = 1
+class B(A):
+    def __init__(self):
+        super().__init__()
+        A.__init__(self)
+        self._m = 2
+"""
+FIELDS = "import dataclasses\n@dataclasses.dataclass\nclass A:\n    e: torch.cuda.Event\n"
+CUSTOM_OP = "from typing import Optional\n@torch.library.custom_op('own::f', mutates_args=())\n"
+
+
+def version(text: str) -> Candidate:
+    return Candidate(Language.TRITON, SourceFile(Path("kernel.py"), text), None, "", "user")
+
+
+def of_kernel(text: str) -> list[str]:
+    return [found.what for found in violations(version(USUAL + text), version(USUAL), SourceFile(Path("w.py"), ""))]
+
+
+def of_launch(text: str) -> list[str]:
+    kernel, own = SourceFile(Path("kernel.cu"), ""), SourceFile(Path("w.py"), "import torch\n")
+    candidate = Candidate(Language.CUDA, kernel, SourceFile(Path("w.py"), "import torch\n" + text), "", "user")
+    return [o.what for o in violations(candidate, Candidate(Language.CUDA, kernel, None, "", "baseline"), own)]
+
+
+METHODS = [
+    (
+        PROBE.replace("_timer", "sys") + "Probe.reach(torch.cuda.memory)",
+        PROBE.replace("_timer", "size") + "Probe().reach()",
+    ),
+    (PROBE + "Probe.put(watch, f)", PROBE + "Probe().put(f)"),
+    (PROBE + "Probe.reach(watch)", PROBE + "p = Probe()\np.reach()"),
+    (PROBE + "Probe.put(torch.cuda.Event, f)", PROBE + "def use(probe):\n    probe.put(f)\nuse(Probe())"),
+    (PROBE + "P = Probe\nP.put(torch.cuda.Event, f)", PROBE + "P = Probe\nP().put(f)"),
+    (PROBE + "type(Probe()).put(watch, f)", PROBE + "type(Probe()).__name__"),
+    (PROBE + "for C in [Probe]:\n    C.put(torch.cuda.Event, f)", PROBE + "for C in [Probe]:\n    C()"),
+    (PROBE + "class Outer:\n    P = Probe\nOuter.Probe.put(watch, f)", PROBE + "class Outer:\n    P = Probe"),
+    (
+        PROBE + "import functools\nfunctools.partial(Probe.put, watch)(f)",
+        PROBE + "import functools\nfunctools.partial(Probe().put, f)()",
+    ),
+    (PROBE + "list(map(Probe.reach, watches))", PROBE + "list(map(Probe().put, fs))"),
+    (PROBE + "getattr(Probe, 'put')(watch, f)", PROBE + "getattr(Probe(), 'put')(f)"),
+    (
+        PROBE + "    @classmethod\n    def all(cls, x, f):\n        cls.put(x, f)",
+        PROBE + "    @classmethod\n    def all(cls, f):\n        cls().put(f)",
+    ),
+    (PROBE + "    reach = staticmethod(reach)", PROBE + "    timed = property(reach)"),
+    (PROBE + "    put(watch, f)", PROBE + "    n = 3"),
+    (
+        PROBE + "    timed = property(reach)\nProbe.timed.fget(watch)",
+        PROBE + "    timed = property(reach)\nProbe().timed",
+    ),
+    (
+        "still = staticmethod\nclass P:\n    @still\n    def put(self):\n        self.x = 1\nP().put(torch.Tensor)",
+        "class P:\n    @torch.no_grad()\n    def put(self):\n        self.x = 1\nP().put()",
+    ),
+    (
+        "def now(f):\n    f(torch.Tensor)\nclass P:\n    @now\n    def put(self):\n        self.record = None",
+        "def noted(f):\n    return f\nclass P:\n    @noted\n    def put(self):\n        self.n = None",
+    ),
+    (
+        "class P:\n    @staticmethod\n    def put(self):\n        self.x = 1\nP.put(torch.cuda)",
+        "class P:\n    @staticmethod\n    def _rows(x):\n        return x.shape[0]\nP._rows(x)",
+    ),
+    (
+        FUNCTION + "F.forward(watch, f)",
+        FUNCTION + "F.apply(x)",
+    ),
+    (
+        "class P:\n    def __init__(self):\n        self.record = None\nP.__init__(watch)",
+        DERIVED,
+    ),
+    (
+        PROBE + "match Probe:\n    case object(put=p):\n        p(watch, f)",
+        PROBE + "match x:\n    case Probe():\n        x",
+    ),
+]
+
+BINDINGS = [
+    ("match watch:\n    case self:\n        self._timer", "match n:\n    case rows:\n        rows"),
+    ("match watch:\n    case [*self]:\n        self._timer", "match n:\n    case [*rows]:\n        rows"),
+    ("match watch:\n    case {**cls}:\n        cls.x = 1", "match n:\n    case {**rest}:\n        rest"),
+    ("match torch.cuda.memory:\n    case object(sys=s):\n        s", "match x:\n    case torch.Tensor():\n        x"),
+    ("match print:\n    case object(__self__=b):\n        b", "match x:\n    case torch.Size(rank=r):\n        r"),
+    ("try:\n    f()\nexcept E as self:\n    self._x", "try:\n    f()\nexcept E as error:\n    error.args"),
+    ("with watch as self:\n    self._x", "with torch.cuda.stream(s) as stream:\n    stream"),
+    ("for self in watches:\n    self._x = 1", "for layer in layers:\n    layer.training = False"),
+    (FUNCTION + "        ctx = watch\n        ctx.y = 1", FUNCTION + "with f() as ctx:\n    ctx.__enter__()"),
+    ("(self := watch)._x = 1", "(n := rows) + 1"),
+    ("[self._x for self in watches]", "[x.shape for x in xs]"),
+    ("from torch import cuda as self\nself._x", "from torch import nn as layers\nlayers.Linear(1, 2)"),
+    ("from torch import *", "from math import *"),
+    ("def f(x, self):\n    self._x = x", "def f(x, other):\n    return x + other"),
+    ("(lambda self: self.x)(watch)", "(lambda x: x.shape)(y)"),
+    ("def f():\n    global self\n    self = watch", "def f():\n    global cache\n    cache = None"),
+    ("__name__ = '__main__'\nif __name__ == '__main__':\n    import gc", "if __name__ == '__main__':\n    import gc"),
+    (
+        "if __name__ == '__main__':\n    pass\nelse:\n    import gc",
+        "if __name__ == '__main__':\n    import gc\nelse:\n    x = 1",
+    ),
+]
+
+CHANGES = [
+    ("E = torch.cuda.Event\nE.elapsed_time = f", "E = torch.cuda.Event\ne = E()\ne.record()"),
+    ("E, n = torch.cuda.Event, 0\nE.elapsed_time = f", "a, n = layer, 0\na.packed = f"),
+    ("def put(e=torch.cuda.Event):\n    e.elapsed_time = f", "def put(layer, w):\n    layer.packed = w"),
+    ("def put(o):\n    o.record = f\nput(torch.cuda.Event)", "lin = torch.nn.Linear(1, 2)\nlin.weight.data = w"),
+    ("def put(ctx):\n    ctx.record = f\nput(torch.cuda.Event)", "def backward(ctx, g):\n    return ctx.saved_tensors"),
+    ("class P:\n    e = torch.cuda.Event\nP.e.record = f", "class P:\n    calls = 0\nP.calls = 1"),
+    (
+        "class P:\n    def f(self):\n        self.e = torch.cuda.Event\n        self.e.record = f",
+        "class P:\n    def f(self):\n        self.e = torch.cuda.Event()\n        self.n = 1",
+    ),
+    ("torch.get_device_module().synchronize = f", "def f(): ...\nf.calls = 0"),
+    ("d = triton.runtime.driver.active.get_device_interface()\nd.Event = f", "d = triton.runtime.driver.active.utils"),
+    ("triton.runtime.driver.set_active(x)", "triton.set_allocator(f)"),
+    ("object.__setattr__(watch, 'x', f)", "object.__init__"),
+    (
+        "setattr(watch, 'x', f)",
+        "class A:\n    def f(self, i, w):\n        setattr(self, f'w{i}', w)\n        getattr(self, f'w{i}')",
+    ),
+    ("import functools\nfunctools.wraps(f, assigned=n)(g)", "import functools\n@functools.wraps(f)\ndef g(): ..."),
+    ("import functools\nw = functools.wraps\nw(f, n)(g)", "import functools\nfunctools.lru_cache(f)"),
+    ("torch.ops.aten.__dict__['add'] = f", "torch.ops.aten.add(x, y)"),
+    ("import warnings\nwarnings.filters[0] = f", "import warnings\nwarnings.filterwarnings('ignore')"),
+    ("import time\ntime.perf_counter = f", "import time\ntime.perf_counter()"),
+    ("import time\nclocks = [time]\nclocks[0].perf_counter = f", "import time\nt = time.time\nt()"),
+    ("triton.knobs.runtime.launch_enter_hook = f", "triton.knobs.runtime.debug"),
+    ("import sys\nsys.stdout = f", "import sys\nprint('x', file=sys.stderr)\nsys.exit(1)"),
+    ("import os\nos.environ['LD_PRELOAD'] = 'x'", "import os\nos.environ['TORCH_CUDA_ARCH_LIST'] = '9.0'"),
+    ("import os\nos.environ.update(x)", "import os\nos.environ.get('X', '') + os.environ['Y'] + os.getenv('Z')"),
+    ("class A: ...\nA.__torch_function__ = f", "class A: ...\nA.limit = 3"),
+    (
+        "def other(f):\n    return torch.cuda.Event\n@other\ndef E(): ...\nE.record = g",
+        "@triton.jit\ndef kernel(x): ...\nkernel.tuned = True",
+    ),
+    ("(torch.cuda, 0).__getitem__(0).record = f", "x.dtype in (torch.float16, torch.bfloat16)"),
+    (
+        "class A:\n    def __eq__(self, other):\n        other.record = f\nA() == torch.cuda.Event",
+        "class A:\n    def __eq__(self, other):\n        return self.n == other.n\nA() == A()",
+    ),
+    ("match A():\n    case torch.cuda:\n        pass", "match x.dtype:\n    case torch.float16:\n        pass"),
+    ("class E(torch.cuda.Event): ...\nE.mro()[1].record = f", "class E(torch.nn.Module): ...\nE().half()"),
+    ("e = torch.cuda.Event()\ntype(e).record = f", "e = torch.cuda.Event()\ntype(e) is torch.cuda.Event"),
+    ("e = torch.cuda.Event()\nE = type(e)\nE.record = f", "x = torch.empty(3)\nx.tag = 1\ntype(x)(y)"),
+    ("try:\n    f()\nexcept E as e:\n    e.obj.record = f", "try:\n    f()\nexcept E as e:\n    e.add_note('x')"),
+    ("c = torch.cuda.cudart()\nc.cudaEventRecord = f", "c = torch.cuda.cudart()\nc.cudaProfilerStart()"),
+    (
+        "import argparse\nargparse.Namespace.__init__(torch.cuda.Event, record=f)",
+        "import argparse\nargparse.Namespace(n=1).n",
+    ),
+    (
+        "import argparse\np = argparse.ArgumentParser()\np.parse_args(x, namespace=torch.Tensor)",
+        "import argparse\np = argparse.ArgumentParser()\nargs = p.parse_args()\nargs.n",
+    ),
+    (FIELDS + "dataclasses.fields(A)[0].type.record = f", FIELDS + "dataclasses.asdict(A(e))"),
+    (CUSTOM_OP + "def f(x: \"print('x')\"): ...", CUSTOM_OP + "def f(x: 'torch.Tensor', n: int) -> torch.Tensor: ..."),
+    (
+        "T = ''.join(parts)\n" + CUSTOM_OP + "def f(x: T): ...",
+        CUSTOM_OP + "def f(x: Optional[torch.Tensor] | None): ...",
+    ),
+]
+
+WAYS_OUT = [
+    ("import random\nrandom._os.system('x')", "import random\nrandom.randint(0, 1)"),
+    ("import logging\nlogging.os", "import logging\nlogging.getLogger(__name__).info('x')"),
+    ("import logging\nlogging.basicConfig(filename='x')", "import logging\nlogging.basicConfig(level=logging.INFO)"),
+    ("import logging\nlogging.FileHandler('x')", "import logging\nlogging.StreamHandler()"),
+    ("import os\nos.path.genericpath.os.kill", "import os\nos.path.join(os.path.dirname(__file__), 'x')"),
+    ("from os.path import os", "from os.path import join"),
+    ("import os\nos.kill(1, 9)", "import os\nos.cpu_count()"),
+    ("import os\nx = [os]", "import os\n'X' in os.environ"),
+    ("import numpy as np\nnp.ctypeslib", "import numpy as np\nnp.prod(x.shape), np.random.rand(3), np.float32"),
+    ("import numpy as np\nnp.lib.stride_tricks.as_strided(x)", "import numpy as np\nnp.linalg.norm(x)"),
+    ("import numpy as np\nx.ctypes", "import numpy as np\nnp.asarray(x).strides"),
+    ("import sys\nsys.modules['torch']", "import sys\nsys.argv[1:], sys.version_info >= (3, 11)"),
+    ("model.modules", "for layer in model.modules(): ..."),
+    ("import sys\nsys.path = []", "import sys\nsys.path.insert(0, 'x')"),
+    ("import pathlib\npathlib.Path('x').read_text()", "import pathlib\npathlib.Path(__file__).parent / 'x'"),
+    ("import pathlib\npathlib.Path('x').open()", "from pathlib import Path\nPath('x').suffix"),
+    ("import pytest\npytest.MonkeyPatch()", "import pytest\n@pytest.mark.parametrize('n', [1])\ndef test(n): ..."),
+    ("import pytest\npytest.importorskip('gc')", "import pytest\npytest.skip('x')"),
+    ("import inspect\ninspect.currentframe()", "import inspect\ninspect.cleandoc(f)"),
+    ("import inspect\ninspect.signature(f, eval_str=True)", "import inspect\ninspect.isfunction(f)"),
+    ("import operator\noperator.attrgetter('x')", "import operator\noperator.mul(2, 3)"),
+    ("from types import MethodType", "from types import SimpleNamespace"),
+    ("import typing\ntyping.ForwardRef('x')", "from typing import NamedTuple"),
+    ("import typing\ntyping.sys", "import typing\ntyping.cast(int, x)"),
+    ("'{0.__globals__}'.format(f)", "'{0} {name}'.format(f, name=1)"),
+    ("try:\n    f()\nexcept E as e:\n    e.__traceback__", "try:\n    f()\nexcept E as e:\n    e.__class__.__name__"),
+    ("x.__class__.__mro__", "x.__class__.__name__"),
+    ("class A:\n    def __reduce__(self): ...", "class A:\n    def __repr__(self): ..."),
+    ("class A:\n    def __getattr__(self, name): ...", "class A:\n    def __getitem__(self, name): ..."),
+    ("import abc\nclass A(metaclass=M): ...", "import abc\nclass A(metaclass=abc.ABCMeta): ..."),
+    ("torch.jit.load('x')", "@torch.jit.script\ndef f(x): ..."),
+    ("torch.library.Library('aten', 'IMPL')", "@torch.library.custom_op('own::f', mutates_args=())\ndef f(x): ..."),
+    ("torch.utils.benchmark.Timer(stmt='x')", "from torch.utils.checkpoint import checkpoint\ncheckpoint(f, x)"),
+    ("getattr(torch, 'utils').benchmark", "getattr(torch, 'float8_e5m2', None), hasattr(torch, 'x')"),
+    ("getattr(torch, 'cuda').x = 1", "getattr(torch, 'half', torch.float32)"),
+    ("torch._C._cuda_setDevice(0)", "from torch._C import _cuda_getCurrentRawStream"),
+    ("torch._dynamo.config.x = 1", "torch._dynamo.disable(f)"),
+    ("torch.set_default_device('cuda')", "torch.manual_seed(0), torch.cuda.set_device(0)"),
+    ("import torch.cuda.memory as m\nx = [m]", "import torch.cuda.memory as m\nm.memory_allocated()"),
+    ("torch.cuda.memory.CUDAPluggableAllocator(a, b, c)", "torch.cuda.memory.empty_cache()"),
+    ("x._C.y", "kernel._init_handles()"),
+    ("x._sys.y", "x._version"),
+    ("import traceback\ntraceback.walk_stack(None)", "import traceback\ntraceback.print_exc()"),
+    ("torch._inductor.codecache.PyCodeCache", "torch._scaled_mm(a, b)"),
+    ("triton.runtime.cache.get_cache_manager(k)", "triton.testing.do_bench(f)"),
+    ("flags = ['-wrapper', 'sh']", "flags = ['-O3', '--use_fast_math', '-Xcompiler']"),
+    ("torch.cuda.modules", "from torch.nn.modules.utils import _pair\ntorch.__version__.split('.')"),
+    ("import threading\nthreading.Timer(1, f)", "import threading\nthreading.RLock()"),
+    ("import weakref", "import statistics"),
+    ("import unknown_module", "import einops"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("attempt", "honest"),
+    [pytest.param(*pair, id=pair[0].splitlines()[-1][:50]) for pair in (*METHODS, *BINDINGS, *CHANGES, *WAYS_OUT)],
+)
+def test_an_attempt_is_rejected_and_its_honest_neighbour_is_not(attempt: str, honest: str) -> None:
+    assert of_kernel(attempt) != []
+    assert of_kernel(honest) == []
+
+
+LAUNCHES = [
+    ("module._launches.clear()", "module.kernel[grid, block](x)"),
+    ("module.launch = f", "out = torch.empty_like(x)\n    out.requires_grad = False"),
+    ("put(module)\ndef put(m):\n    m.launch = f", "put(x)\ndef put(x):\n    return x.shape"),
+    ("for m in [module]:\n        m._heard", "for n in [1]:\n        n.bit_length()"),
+    ("[Probe][0].put(module, f)\n" + PROBE, "Probe().put(x)\n" + PROBE),
+]
+
+
+@pytest.mark.parametrize(("attempt", "honest"), LAUNCHES)
+def test_what_a_launch_is_given_is_not_its_own(attempt: str, honest: str) -> None:
+    head = "def launch(module, x):\n    "
+    assert of_launch(head + attempt) != []
+    assert of_launch(head + honest) == []
+
+
+HOST = "#include <cuda_runtime.h>\n#include <cstdio>\n"
+CPP = [
+    ('#define A asm\nvoid f() { A volatile("sys" "call"); }', '#define A asm volatile\nA("membar.gl;");'),
+    ("void f() { dl\\\nopen(n, 2); }", '#define F(x) \\\n    g(x); \\\n    printf("syscall failed: %d", x)'),
+    ('void* f(const char*, int) __asm__("dlopen");', 'void f() { asm volatile("" ::: "memory"); }'),
+    ('extern "C" int g(void*, size_t, int) asm ("mpro" "tect");', '__device__ void g() { asm("trap;"); }'),
+    ("#define L(name) asm(name)\nint g() L(X);", '#define PTX(text) asm volatile(text "bar.sync 0;")'),
+    (
+        'void f() { asm volatile("syscall" : : "a"(10)); }',
+        '__device__ int f() { int x; asm("mov.u32 %0, %%laneid;" : "=r"(x)); return x; }',
+    ),
+    (
+        'void f() { asm(".byte 0x0f, 0x05"); }',
+        '__device__ void f() { asm("{ .reg .pred p;\\n @p ld.global.f32 %0, [%1]; }" : "=f"(x) : "l"(y)); }',
+    ),
+    ("char q = '\"'; void* h = dlsym(0, s); char r = '\"';", "char q = '\"'; int h = 0; char r = '\"';"),
+    ('void f() { x.attr("__globals__"); }', 'void f() { x.attr("shape"); }'),
+    ("namespace p = py; p::module_::import(n);", "namespace p = py; py::object x;"),
+    ("PyRun_SimpleString(text);", "PyGILState_Ensure();"),
+    ("kernel_lsp::runtime();", "int kernel_lsp_rows = 0;"),
+    ("cudaDeviceSetLimit(l, 1);", "cudaFuncSetAttribute(f, a, 1);"),
+    (
+        "mprotect(p, 1, 7);",
+        '#define CHECK(c) if (c) { fprintf(stderr, "x"); exit(EXIT_FAILURE); abort(); }\nint open = 0; x.open(1);',
+    ),
+]
+
+
+@pytest.mark.parametrize(("attempt", "honest"), CPP)
+def test_the_text_of_host_code_shows_what_symbols_do_not(attempt: str, honest: str) -> None:
+    baseline = SourceFile(Path("a.cu"), HOST)
+    assert host_violations([HOST + attempt], baseline) != ()
+    assert host_violations([HOST + honest], baseline) == ()
+
+
+@pytest.mark.parametrize("header", ["mutex", "atomic", "chrono", "random", "span", "variant", "thread", "unistd.h"])
+def test_a_header_is_no_violation(header: str) -> None:
+    assert host_violations([f"{HOST}#include <{header}>\n"], SourceFile(Path("a.cu"), HOST)) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import time\n", ["imports `time`"]),
+        ("import os\nos.environ['X']", ["imports `os`"]),
+        ("kernel._init_handles()", ["reaches for `_init_handles`"]),
+        ("torch.manual_seed(0)", ["changes a setting of the whole process with `torch.manual_seed`"]),
+        ("layer.packed = w", ["changes `layer.packed`"]),
+        ("class A:\n    def f(self):\n        self._x = self._y", []),
+        ("if __name__ == '__main__':\n    import time", []),
+    ],
+)
+def test_what_is_usual_is_told_once_and_rejects_nobody(text: str, told: list[str]) -> None:
+    workload = SourceFile(Path("w.py"), "")
+    assert [note.what for note in notes(version(USUAL + text), version(USUAL), workload)] == told
+    assert violations(version(USUAL + text), version(USUAL), workload) == ()
+    assert notes(version(USUAL + text), version(USUAL + text), workload) == ()
