@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.runner import warm
+from kernel_lsp.runner import fork_server_client
 from kernel_lsp.runner.fork_server import ZygoteRequest
 from kernel_lsp.runner.fork_server_client import ForkedZygote, ForkServer
 from kernel_lsp.runner.pool import Flavour, Pool
@@ -96,7 +96,7 @@ def test_what_is_imported_otherwise_has_another_server(tmp_path, runtime, other)
 
 def test_a_change_of_this_program_has_another_server(tmp_path, monkeypatch):
     before = ForkServer(("json",), ENVIRONMENT, minutes=1)._path
-    monkeypatch.setattr(warm, "_surroundings", lambda: iter(["other"]))
+    monkeypatch.setattr(fork_server_client, "_surroundings", lambda: iter(["other"]))
     assert ForkServer(("json",), ENVIRONMENT, minutes=1)._path != before
 
 
@@ -156,15 +156,15 @@ def test_a_request_that_is_none_does_no_harm(tmp_path):
 CONFINED = """
 import asyncio, os, socket, sys
 from pathlib import Path
-from kernel_lsp.runner import warm
+from kernel_lsp.runner import fork_server_client
 from kernel_lsp.runner.fork_server import ZygoteRequest
 from kernel_lsp.runner.sandbox import confine
 environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.environ["PYTHONPATH"]}
 if sys.argv[1] == "confined":
     confine({"read": None, "write": [], "processes": True, "limits": {}})
-warm.is_confined = lambda _: False  # as one that means ill would have it
+fork_server_client.is_confined = lambda _: False  # as one that means ill would have it
 mine, theirs = socket.socketpair()
-server = warm.ForkServer(("json",), environment, minutes=1)
+server = fork_server_client.ForkServer(("json",), environment, minutes=1)
 zygote = asyncio.run(server.zygote(ZygoteRequest(sys.argv[2], environment, ()), theirs))
 print(zygote is not None)
 """
