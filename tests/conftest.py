@@ -52,7 +52,6 @@ _SAMPLED = {
     "unit/emulate/test_emulated_stages.py": 3,
     "unit/emulate/test_emulated_waiting.py": 3,
     "unit/emulate/test_matrix_wmma.py": 4,
-    "unit/examples/test_example_triton_files.py": 3,
     "unit/judge/test_judging_answers.py": 3,
     "unit/judge/test_slow_baselines.py": 3,
     "unit/judge/test_statistics_arithmetic.py": 4,

@@ -86,6 +86,7 @@ def test_the_emulator_tells_right_from_wrong_and_cheats(judged):
     assert [name for name, ok in told.items() if not ok] == [], said
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_the_usual_wrappers_are_built_the_fast_way(judged):
     inline = [r for r in judged[2].values() if r["language"] == "torch" and r["eager"]["verdict"] != "ILLEGITIMATE"]

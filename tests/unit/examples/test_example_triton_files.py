@@ -11,6 +11,7 @@ import pytest
 
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.workload.spec import WorkloadFile, require_workload
+from tests.sampling import params
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "triton"
 WITHOUT_GPU = Path(__file__).with_name("triton_without_gpu.py")
@@ -32,6 +33,9 @@ ODD_CASES = {
 }
 
 each_example = pytest.mark.parametrize("path", KERNEL_FILES, ids=lambda path: path.stem)
+a_quick_example = pytest.mark.parametrize(
+    "path", params(KERNEL_FILES, [EXAMPLES / "rmsnorm.py"], lambda path: path.stem)
+)  # the others are `thorough`
 
 
 def workload_of(path: Path) -> WorkloadFile:
@@ -108,8 +112,7 @@ def test_importing_an_example_runs_nothing(path: Path):
         assert all(isinstance(node, ast.Import | ast.FunctionDef | ast.ClassDef | ast.Assign) for node in tree.body[1:])
 
 
-@pytest.mark.sampled(10)
-@each_example
+@a_quick_example
 def test_interpreted_launch_agrees_with_the_reference(path: Path, tmp_path: Path):
     cases = [cases_of(path)[0], ODD_CASES[path.stem]]
     done = without_gpu("interpret", path, *map(json.dumps, cases), scratch=tmp_path)
@@ -128,8 +131,7 @@ def test_interpreted_launch_of_a_wrong_kernel_disagrees(tmp_path: Path):
     assert "AssertionError: wrong for normal inputs" in done.stderr
 
 
-@pytest.mark.sampled(10)
-@each_example
+@a_quick_example
 def test_every_case_compiles_for_every_architecture(path: Path, tmp_path: Path):
     done = without_gpu("compile", path, *CAPABILITIES, scratch=tmp_path)
     assert done.returncode == 0, done.stderr
