@@ -44,7 +44,7 @@ _SAMPLED = {
     "unit/emulate/test_arithmetic_convert.py": 6,
     "unit/emulate/test_arithmetic_floating.py": 4,
     "unit/emulate/test_arithmetic_integer.py": 3,
-    "unit/emulate/test_emulated_contraction.py": 6,
+    "unit/emulate/test_emulated_contraction.py": 12,
     "unit/emulate/test_emulated_counters.py": 3,
     "unit/emulate/test_emulated_kernels.py": 3,
     "unit/emulate/test_emulated_mbarriers.py": 3,

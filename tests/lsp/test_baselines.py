@@ -26,6 +26,7 @@ async def action(session, uri):
     return found
 
 
+@pytest.mark.thorough
 async def test_a_recorded_baseline_takes_its_regressions_away(tmp_path):
     kernel, baseline = tmp_path / "f.cu", tmp_path / ".kernel-lsp/baseline.json"
     (tmp_path / "pyproject.toml").touch()

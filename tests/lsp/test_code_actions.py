@@ -68,6 +68,7 @@ async def test_at_a_kernel_there_is_all_that_can_be_done(kernel, tmp_path):
         assert titles(await session.actions(uri, line=0)) == list(found)[2:]  # no kernel there
 
 
+@pytest.mark.thorough
 async def test_only_what_is_asked_for(kernel, tmp_path):
     store_offer(tmp_path, kernel, faster_text(kernel))
     async with editor(tmp_path, environment=NO_GPU, **UNTIMED) as session:

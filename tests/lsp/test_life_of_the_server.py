@@ -89,6 +89,7 @@ def test_what_is_known_of_a_text_needs_neither_prompts_nor_a_model():
     assert done.stdout.strip() == "set()", done.stderr
 
 
+@pytest.mark.thorough
 def test_garbage_of_the_start_is_not_kept_for_good():
     """Looking for garbage is put off while the protocol's types are made, and what is there then is never looked at."""
     code = "import gc, kernel_lsp.lsp.serving as s; kept = s._make_server({}); gc.unfreeze(); print(gc.collect())"

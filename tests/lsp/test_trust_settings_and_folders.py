@@ -168,6 +168,7 @@ async def test_a_client_that_is_asked_for_its_settings_answers_with_them(tmp_pat
         assert not any("regs" in title for _, title in await lenses(session, uri))
 
 
+@pytest.mark.thorough
 async def test_a_wrong_value_of_the_client_is_shown_once_and_left_out(tmp_path):
     async with editor(tmp_path, editor={"delay_ms": "soon"}, judge={"detla": 1}) as session:
         uri = session.open(tmp_path / "scale.cu", SCALE, "cuda")

@@ -37,6 +37,7 @@ async def kernel_lsp(folder, *arguments, **settings):
     return process.returncode, " ".join((out + err).decode().split())
 
 
+@pytest.mark.thorough
 async def test_what_is_right_but_untimed_is_told_and_not_written(tmp_path):
     write_module(tmp_path)
     async with fake_server() as server:

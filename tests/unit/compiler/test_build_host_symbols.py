@@ -50,6 +50,7 @@ def header(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("header")
 
 
+@pytest.mark.thorough
 def test_an_honest_extension_asks_for_nothing_that_is_forbidden(header: Path) -> None:
     built = compile_host([EXTENSION], [], header)
     assert built.library is not None, built.log

@@ -72,6 +72,7 @@ def test_errors_are_allowed_several_times_over_where_pytorch_runs_on_the_cpu(tmp
     assert "ten times their memory" in said["inputs: sorted"]
 
 
+@pytest.mark.thorough
 def test_what_is_kept_in_memory_changes_no_verdict(tmp_path, monkeypatch):
     lavish, lean = (judge(tmp_path, monkeypatch, lean=lean) for lean in (False, True))
     assert lavish["right"].evidence.errors

@@ -34,7 +34,7 @@ def judge(path: Path, texts: list[str], folder: Path) -> list[Verdict]:
     ("write", "comment", "change"),
     [
         (write_scale, "// a comment\n", ("0.5f", "0.25f")),
-        (write_softmax, "# a comment\n", ("num_warps=4", "num_warps=8")),
+        pytest.param(write_softmax, "# a comment\n", ("num_warps=4", "num_warps=8"), marks=pytest.mark.thorough),
     ],
 )
 def test_a_comment_makes_the_same_program_and_a_change_does_not(write, comment, change, tmp_path):

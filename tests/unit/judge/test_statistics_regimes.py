@@ -120,6 +120,7 @@ def test_the_speedup_that_is_reported_covers_the_truth(
     assert missed <= at_most(0.08, 20)  # a t interval of 5 %, and what drift and spikes add to it
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("regime", sorted(REGIMES))
 def test_reported_intervals_are_neither_too_narrow_nor_too_wide(regime: Regime) -> None:
     """Over many devices of a regime, with noise that memory placement adds to each block."""

@@ -71,6 +71,7 @@ def test_without_a_gpu_there_is_no_search_unless_it_is_asked_for(tmp_path, monke
         refined(tmp_path)
 
 
+@pytest.mark.thorough
 def test_an_untimed_search_judges_what_is_proposed_and_finds_nothing_faster(tmp_path, own, monkeypatch):
     monkeypatch.setattr("kernel_lsp.device.choice.find_gpus", lambda: ())
     found, kept = refined(tmp_path, proposers=[own], untimed=True)

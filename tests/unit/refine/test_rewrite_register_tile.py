@@ -161,6 +161,7 @@ def test_fewer_loads_for_each_multiply_add() -> None:
     assert loads <= 16 * (4 + 4)
 
 
+@pytest.mark.thorough
 def test_static_shared_memory_stays_within_its_bounds() -> None:
     wide = SGEMM.replace("TILE = 16", "TILE = 32")
     found = rewritten(rewrite, wide, SGEMM_WORKLOAD)

@@ -35,6 +35,7 @@ async def server():
         yield made
 
 
+@pytest.mark.thorough
 async def test_a_module_is_lowered_to_triton(sessions, server, monkeypatch, tmp_path):
     in_turn(server, TRITON_BROKEN, "No code today.", TRITON_WRONG, TRITON)
     async with sessions(write_module(tmp_path)) as session:

@@ -110,6 +110,7 @@ async def test_the_model_follows_the_tuner(session, server, monkeypatch):
     assert not found.notes
 
 
+@pytest.mark.thorough
 async def test_tokens_and_candidates_are_budgets(session, server, monkeypatch):
     server.reply = lambda _: answered(RIGHT, tokens=100)
     _, turns = await run(session, server, monkeypatch, turns=8, tokens=250)

@@ -160,6 +160,7 @@ def test_what_is_not_faked_needs_a_gpu():
         planned(lambda module, x: module.triple[8, 128](x.no_such_attribute))
 
 
+@pytest.mark.thorough
 def test_dynamo_can_be_imported_where_a_gpu_is_faked():
     code = """
 import torch
