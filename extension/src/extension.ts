@@ -95,6 +95,10 @@ export function activate(context: vscode.ExtensionContext): void {
     ofFile(({ uri }) => server.run("check", uri)),
   );
   command(
+    "profile",
+    ofFile(({ uri, kernel }) => server.run("profile", uri, ...(kernel === undefined ? [] : [kernel]))),
+  );
+  command(
     "draft",
     ofFile(({ uri, kernel }) => server.run("draft", uri, ...(kernel === undefined ? [] : [kernel]))),
   );

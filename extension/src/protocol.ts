@@ -6,6 +6,7 @@ export type Command =
   | "refine"
   | "lower"
   | "check"
+  | "profile"
   | "compare"
   | "baseline"
   | "rewrite"
@@ -21,7 +22,7 @@ export type Command =
   | "trust"
   | "untrust";
 
-export type Work = "refine" | "lower" | "check" | "compare" | "baseline" | "rewrite" | "fix";
+export type Work = "refine" | "lower" | "check" | "profile" | "compare" | "baseline" | "rewrite" | "fix";
 
 /** By their methods, after `kernelLsp/`. */
 export interface Requests {

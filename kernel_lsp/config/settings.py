@@ -253,6 +253,8 @@ class EditorSettings(_Section):
     """Show memory sectors per request at the end of each line."""
     bank_hints: bool = False
     """Show the ways of shared-memory bank conflicts at the end of each line."""
+    profile_hints: bool = True
+    """Show at the end of each costly line what a profile of its kernel counted there."""
 
 
 class KernelBenchSettings(_Section):

@@ -23,6 +23,7 @@ from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.job import Job, JobRequest
 from kernel_lsp.lsp.process import Service, ServiceFailure
+from kernel_lsp.lsp.profiles import Profiles
 from kernel_lsp.lsp.progress_bar import ProgressBar, job_of
 from kernel_lsp.lsp.requests import JOB_PROGRESS
 from kernel_lsp.lsp.results import StoredVerdicts
@@ -65,10 +66,11 @@ class Jobs:
         permission: Permission,
         checks: KnownChecks,
         results: StoredVerdicts,
+        profiles: Profiles,
     ) -> None:
         self._client, self._background = client, background
         self._documents, self._settings, self._permission = documents, settings, permission
-        self._checks, self._results = checks, results
+        self._checks, self._results, self._profiles = checks, results, profiles
         self._jobs: dict[str, Job] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._bars: dict[str, ProgressBar] = {}
@@ -259,6 +261,8 @@ class Jobs:
             self._fix(job, job.result)
         elif job.result is not None and "fixes" in job.result:
             self._checks.take_fixes(job.wanted.document, job.result["fixes"])
+        elif job.result is not None and "profile" in job.result:
+            self._profiles.take(job.wanted.document, job.result["profile"])
         self._results.withdraw(job.id)
         self._background.start(self._results.settle())
         tells = not self._client.wants_job_progress  # a client with job progress shows the end itself
