@@ -142,7 +142,7 @@ export function activate(context: vscode.ExtensionContext): void {
   });
   command("checkAll", async () => {
     for (const file of (await server.request("kernels", {})).files)
-      if (file.workload && file.trusted) await server.run("check", file.uri);
+      if (file.workload && file.trusted && file.kernels.length > 0) await server.run("check", file.uri);
   });
   command("stopAll", () => server.run("cancel"));
   command("refreshKernels", () => {

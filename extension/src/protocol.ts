@@ -203,7 +203,7 @@ export interface GpuName {
   arch: string;
 }
 
-/** The files with kernels in the workspace; `complete` is false if the list was cut off. */
+/** The files with kernels or a plain module in the workspace; `complete` is false if the list was cut off. */
 export interface KernelFiles {
   files: FileRow[];
   complete: boolean;
@@ -226,6 +226,8 @@ export interface FileRow {
   checked: string | null;
   /** Whether that check found nothing wrong; null if it ran nothing. */
   passed: boolean | null;
+  /** Line of the name of its plain PyTorch module, from 0, for which a kernel can be generated; null without. */
+  module: number | null;
   kernels: KernelRow[];
 }
 

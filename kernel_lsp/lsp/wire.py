@@ -211,6 +211,7 @@ class FileRow:
         last: the latest verdict on a version of the file.
         checked: the result of the last check of the text as it is, such as `14 checks passed`; null if none is known.
         passed: whether that check found nothing wrong; null if it ran nothing.
+        module: line of the name of its plain PyTorch module, from 0, for which a kernel can be generated; null without.
     """
 
     uri: str
@@ -222,12 +223,13 @@ class FileRow:
     last: LastVerdict | None
     checked: str | None
     passed: bool | None
+    module: int | None
     kernels: tuple[KernelRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class KernelFiles:
-    """The files with kernels in the workspace; `complete` is false if the list was cut off."""
+    """The files with kernels or a plain module in the workspace; `complete` is false if the list was cut off."""
 
     files: tuple[FileRow, ...]
     complete: bool

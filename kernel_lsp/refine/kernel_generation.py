@@ -15,6 +15,9 @@ from kernel_lsp.source.python import is_python
 LANGUAGES = {"cuda": Language.TORCH, "triton": Language.TRITON}
 """The languages that a kernel can be generated in, by the values of the setting `refine.write`."""
 
+MODULE_SIGN = "get_init_inputs"
+"""A word that each plain module has."""
+
 
 def is_plain_module(file: SourceFile) -> bool:
     """Return True if a file is a problem of KernelBench's form without an answer, to generate a kernel for."""
