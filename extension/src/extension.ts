@@ -162,6 +162,7 @@ export function activate(context: vscode.ExtensionContext): void {
   command("install", () => server.install());
   command("example", () => openExample(server));
   command("checkExample", () => checkExample(server));
+  command("documentation", () => vscode.commands.executeCommand("extension.open", context.extension.id));
   command("walkthrough", async () => {
     await vscode.commands.executeCommand("workbench.action.openWalkthrough", `${context.extension.id}#start`, false);
   });
