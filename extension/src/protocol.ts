@@ -420,11 +420,12 @@ export interface MachineCodeList {
   kernels: KernelCode[];
 }
 
-/** The machine code of one kernel, in order. */
+/** The machine code of one kernel, in order. `ptx`: what it was made from; empty where the compiler keeps none. */
 export interface KernelCode {
   arch: string;
   name: string;
   instructions: MachineInstruction[];
+  ptx: PtxLine[];
 }
 
 /** One instruction. */
@@ -445,6 +446,12 @@ export interface MachineInstruction {
   looped: boolean;
   /** Names by which branches have it as their target. */
   labels: string[];
+}
+
+/** One line of PTX; `line` is that of the file which it was made from, from 1; null where there is none. */
+export interface PtxLine {
+  text: string;
+  line: number | null;
 }
 
 /** The instruction counts of a verdict's kernels, compiled again for `arch`, the architecture it was timed on. */

@@ -261,12 +261,21 @@ class MachineInstruction:
 
 
 @dataclass(frozen=True, slots=True)
+class PtxLine:
+    """One line of PTX; `line` is that of the file which it was made from, from 1; null where there is none."""
+
+    text: str
+    line: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class KernelCode:
-    """The machine code of one kernel, in order."""
+    """The machine code of one kernel, in order. `ptx`: what it was made from; empty where the compiler keeps none."""
 
     arch: str
     name: str
     instructions: tuple[MachineInstruction, ...]
+    ptx: tuple[PtxLine, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,9 @@ async def test_machine_code_is_told_apart_by_line_and_by_role(session):
     assert all("__ldcs" in (line := lines[one["line"] - 1]) or "[tail]" in line for one in loads)
     assert kernel["instructions"][0]["role"] is None
     assert max(one["live"] for one in kernel["instructions"]) > 4
+    ptx = [(one["line"], one["text"]) for one in kernel["ptx"]]
+    assert any("__ldcs" in lines[line - 1] for line, text in ptx if line and "ld.global.cs" in text)
+    assert [text.split()[0] for line, text in ptx if line is None][:2] == [".visible", ".param"]
 
 
 async def test_the_largest_instance_of_a_kernel_comes_first(session):
