@@ -53,7 +53,7 @@ INPUT_FAMILIES = (
 
 def _family(name: str) -> str:
     if name not in INPUT_FAMILIES:
-        raise ValueError(f"`{name}` is no input family; these are: {', '.join(INPUT_FAMILIES)}")
+        raise ValueError(f"`{name}` is not an input family; these are: {', '.join(INPUT_FAMILIES)}")
     return name
 
 

@@ -118,19 +118,19 @@ class Jobs:
         """
         document = wanted.document
         if not document.on_disk:
-            raise ConfigurationError("This text is in no file yet.", document.path, fix="Save it first.")
+            raise ConfigurationError("This text is not in a file yet.", document.path, fix="Save it first.")
         if not self._permission.covers(document):
             fix = f"Trust {document.path.parent}: a code action at the kernel does that."
             raise ConfigurationError("Nothing is run in a folder that you do not trust.", document.path, fix=fix)
         if document.is_too_large:
-            raise ConfigurationError("This text is too large to be looked at.", document.path)
+            raise ConfigurationError("This text is too large.", document.path)
         if wanted.kind in (REFINE, LOWER) and self.gpu is False and not self._settings.at(document.path).refine.untimed:
             raise NoGpuError(wanted.title)
         for job in self._jobs.values():
             if job.wanted.key == wanted.key and not job.state.ended:
                 if job.wanted.document.text == document.text:
                     return job, True
-                self.cancel(job.id, "the text was changed, and the work begun anew")
+                self.cancel(job.id, "the text was changed, and the work was started again")
         job = Job(f"{wanted.kind.name}-{next(self._numbers)}", wanted)
         self._jobs[job.id] = job
         task = self._tasks[job.id] = self._background.start(self._run(job))
@@ -178,7 +178,7 @@ class Jobs:
             job.state = State.CANCELLED
             raise
         except KernelLspError as error:
-            job.state, job.reason = State.FAILED, str(error)
+            job.state, job.reason = State.FAILED, error.with_place
         except ServiceFailure:
             job.state, job.reason = State.FAILED, "Something went wrong in kernel-lsp; its log says what."
         finally:

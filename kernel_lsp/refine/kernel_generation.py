@@ -37,4 +37,4 @@ def require_room(place: Path) -> None:
         SourceError: there is one.
     """
     if place.exists():
-        raise SourceError("There is such a file already.", place, fix="Refine it, or give it another name.")
+        raise SourceError("This file already exists.", place, fix="Refine it, or give it another name.")
