@@ -13,7 +13,7 @@ import { runInTerminal } from "./terminal";
 import { CheckTasks, TYPE } from "./tasks";
 import { CheckTests } from "./tests";
 import { Variants } from "./variants";
-import { checkExample, openExample } from "./walkthrough";
+import { checkExample, openExample, showReadme } from "./walkthrough";
 
 /** Called by VS Code; nothing is started before a kernel is open or the view of kernels is shown. */
 export function activate(context: vscode.ExtensionContext): void {
@@ -162,7 +162,7 @@ export function activate(context: vscode.ExtensionContext): void {
   command("install", () => server.install());
   command("example", () => openExample(server));
   command("checkExample", () => checkExample(server));
-  command("documentation", () => vscode.commands.executeCommand("extension.open", context.extension.id));
+  command("documentation", () => showReadme(context.extensionUri));
   command("walkthrough", async () => {
     await vscode.commands.executeCommand("workbench.action.openWalkthrough", `${context.extension.id}#start`, false);
   });

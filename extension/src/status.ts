@@ -111,7 +111,7 @@ export async function showMenu(server: Server, jobs: Jobs): Promise<void> {
       ? [entry("$(pulse) Doctor", "kernelLsp.doctor", "What this machine has and what it lacks")]
       : []),
     entry("$(mortar-board) The First Five Minutes", "kernelLsp.walkthrough"),
-    entry("$(book) Documentation", "kernelLsp.documentation", "What the extension does, and what is new"),
+    entry("$(book) Documentation", "kernelLsp.documentation", "What the extension does"),
   ];
   const picked = await vscode.window.showQuickPick(all, { title: "Kernel LSP", placeHolder: brief(server) });
   await picked?.run();
