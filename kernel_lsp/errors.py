@@ -26,6 +26,14 @@ class KernelLspError(Exception):
         return f"{where}{self.said}"
 
     @property
+    def with_place(self) -> str:
+        """Return `MESSAGE. FIX. (FILE:LINE)`, for windows, where a long path in front hides what was wrong."""
+        if self.path is None:
+            return self.said
+        end = "" if self.said.endswith((".", "?", "!")) else "."
+        return f"{self.said}{end} ({self.path}{f':{self.line}' if self.line else ''})"
+
+    @property
     def said(self) -> str:
         """Return the message and the fix, as sentences on one line."""
         end = "" if self.message.endswith((".", "?", "!")) else "."

@@ -13,7 +13,7 @@ import { runInTerminal } from "./terminal";
 import { CheckTasks, TYPE } from "./tasks";
 import { CheckTests } from "./tests";
 import { Variants } from "./variants";
-import { checkExample, openExample } from "./walkthrough";
+import { checkExample, openExample, showReadme } from "./walkthrough";
 
 /** Called by VS Code; nothing is started before a kernel is open or the view of kernels is shown. */
 export function activate(context: vscode.ExtensionContext): void {
@@ -95,6 +95,10 @@ export function activate(context: vscode.ExtensionContext): void {
     ofFile(({ uri }) => server.run("check", uri)),
   );
   command(
+    "profile",
+    ofFile(({ uri, kernel }) => server.run("profile", uri, ...(kernel === undefined ? [] : [kernel]))),
+  );
+  command(
     "draft",
     ofFile(({ uri, kernel }) => server.run("draft", uri, ...(kernel === undefined ? [] : [kernel]))),
   );
@@ -138,7 +142,7 @@ export function activate(context: vscode.ExtensionContext): void {
   });
   command("checkAll", async () => {
     for (const file of (await server.request("kernels", {})).files)
-      if (file.workload && file.trusted) await server.run("check", file.uri);
+      if (file.workload && file.trusted && file.kernels.length > 0) await server.run("check", file.uri);
   });
   command("stopAll", () => server.run("cancel"));
   command("refreshKernels", () => {
@@ -158,6 +162,7 @@ export function activate(context: vscode.ExtensionContext): void {
   command("install", () => server.install());
   command("example", () => openExample(server));
   command("checkExample", () => checkExample(server));
+  command("documentation", () => showReadme(context.extensionUri));
   command("walkthrough", async () => {
     await vscode.commands.executeCommand("workbench.action.openWalkthrough", `${context.extension.id}#start`, false);
   });

@@ -20,7 +20,7 @@ export async function installServer(context: vscode.ExtensionContext, log: vscod
   const packed = context.asAbsolutePath("server");
   const wheel = (await readdir(packed).catch(() => [])).find((name) => name.endsWith(".whl"));
   if (wheel === undefined) {
-    void vscode.window.showErrorMessage("This build of Kernel LSP carries no server. Install `kernel-lsp` yourself.");
+    void vscode.window.showErrorMessage("This build of Kernel LSP contains no server. Install `kernel-lsp` yourself.");
     return false;
   }
   const commands = await commandsFor(folder, `${path.join(packed, wheel)}[gpu]`);

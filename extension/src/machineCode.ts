@@ -16,7 +16,7 @@ const COLOURS: Record<string, string> = {
   "special functions": "charts.purple",
 };
 
-/** A listing of machine code, and which of its lines came from which line of the source. */
+/** A listing of machine code and PTX, and which of its lines came from which line of the source. */
 interface Listing {
   text: string;
   /** Each kernel with the first and the last of its lines. */
@@ -27,7 +27,7 @@ interface Listing {
   roles: Map<string, vscode.Range[]>;
 }
 
-/** Machine code beside its source: the cursor in the one marks what belongs to it in the other. */
+/** Machine code and PTX beside their source: the cursor in the one marks what belongs to it in the other. */
 export class MachineCodeView implements vscode.TextDocumentContentProvider, vscode.Disposable {
   readonly #changed = new vscode.EventEmitter<vscode.Uri>();
   readonly onDidChange = this.#changed.event;
@@ -185,11 +185,24 @@ function list(kernels: KernelCode[]): Listing {
       }
       put(before + opcode + after, one.line);
     }
-    const all = new vscode.Range(first, 0, rows.length - 1, 0);
-    symbols.push(new vscode.DocumentSymbol(kernel.name, about, vscode.SymbolKind.Function, all, whole(first)));
+    const symbol = symbolOf(kernel.name, about, first, rows.length - 1);
+    symbols.push(symbol);
     put("");
+    if (kernel.ptx.length > 0) {
+      const start = rows.length;
+      put(`// ${kernel.name}: PTX`);
+      for (const one of kernel.ptx) put(`${String(one.line ?? "").padStart(5)} ${one.text}`, one.line);
+      symbol.range = new vscode.Range(first, 0, rows.length - 1, 0);
+      symbol.children.push(symbolOf("PTX", "", start, rows.length - 1));
+      put("");
+    }
   }
   return { text: rows.join("\n"), kernels: symbols, lines, roles };
+}
+
+function symbolOf(name: string, about: string, first: number, last: number): vscode.DocumentSymbol {
+  const all = new vscode.Range(first, 0, last, 0);
+  return new vscode.DocumentSymbol(name, about, vscode.SymbolKind.Function, all, whole(first));
 }
 
 function parts(one: MachineInstruction): [string, string, string] {

@@ -6,6 +6,7 @@ export type Command =
   | "refine"
   | "lower"
   | "check"
+  | "profile"
   | "compare"
   | "baseline"
   | "rewrite"
@@ -21,7 +22,7 @@ export type Command =
   | "trust"
   | "untrust";
 
-export type Work = "refine" | "lower" | "check" | "compare" | "baseline" | "rewrite" | "fix";
+export type Work = "refine" | "lower" | "check" | "profile" | "compare" | "baseline" | "rewrite" | "fix";
 
 /** By their methods, after `kernelLsp/`. */
 export interface Requests {
@@ -202,7 +203,7 @@ export interface GpuName {
   arch: string;
 }
 
-/** The files with kernels in the workspace; `complete` is false if the list was cut off. */
+/** The files with kernels or a plain module in the workspace; `complete` is false if the list was cut off. */
 export interface KernelFiles {
   files: FileRow[];
   complete: boolean;
@@ -225,6 +226,8 @@ export interface FileRow {
   checked: string | null;
   /** Whether that check found nothing wrong; null if it ran nothing. */
   passed: boolean | null;
+  /** Line of the name of its plain PyTorch module, from 0, for which a kernel can be generated; null without. */
+  module: number | null;
   kernels: KernelRow[];
 }
 
@@ -417,11 +420,12 @@ export interface MachineCodeList {
   kernels: KernelCode[];
 }
 
-/** The machine code of one kernel, in order. */
+/** The machine code of one kernel, in order. `ptx`: what it was made from; empty where the compiler keeps none. */
 export interface KernelCode {
   arch: string;
   name: string;
   instructions: MachineInstruction[];
+  ptx: PtxLine[];
 }
 
 /** One instruction. */
@@ -442,6 +446,12 @@ export interface MachineInstruction {
   looped: boolean;
   /** Names by which branches have it as their target. */
   labels: string[];
+}
+
+/** One line of PTX; `line` is that of the file which it was made from, from 1; null where there is none. */
+export interface PtxLine {
+  text: string;
+  line: number | null;
 }
 
 /** The instruction counts of a verdict's kernels, compiled again for `arch`, the architecture it was timed on. */

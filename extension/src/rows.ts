@@ -59,7 +59,7 @@ function fileRow(file: FileRow, jobs: JobRecord[]): Row {
   item.description = [
     relative,
     many ? `${file.kernels.length} kernels` : "",
-    file.checked ?? (file.workload ? "" : "no workload"),
+    file.checked ?? (file.workload || file.kernels.length === 0 ? "" : "no workload"),
     file.trusted ? "" : "not trusted",
   ]
     .filter(Boolean)
@@ -77,8 +77,26 @@ function fileRow(file: FileRow, jobs: JobRecord[]): Row {
         : new vscode.ThemeIcon("error", new vscode.ThemeColor("testing.iconFailed"));
   const mine = jobs.filter((job) => job.uri === file.uri);
   const ofAll = mine.filter((job) => !file.kernels.some((kernel) => kernel.name === job.kernel));
-  const children = apart([...ofAll.map(jobRow), ...file.kernels.map((kernel) => kernelRow(file, kernel, mine))]);
+  const modules = file.module === null ? [] : [moduleRow(uri, file.module)];
+  const children = apart([
+    ...ofAll.map(jobRow),
+    ...modules,
+    ...file.kernels.map((kernel) => kernelRow(file, kernel, mine)),
+  ]);
   return { kind: "file", file, id: file.uri, item, children };
+}
+
+/** A plain PyTorch module; above it in the text stands what can be done. */
+function moduleRow(uri: vscode.Uri, line: number): Row {
+  const about = "A plain PyTorch module, for which a model can write a kernel";
+  const item = leaf("Model", "PyTorch module", "symbol-class", about, "module");
+  item.command = open(uri, line);
+  return { kind: "fact", id: `${uri.toString()}#Model`, item, children: [] };
+}
+
+function open(uri: vscode.Uri, line: number): vscode.Command {
+  const selection = new vscode.Range(line, 0, line, 0);
+  return { title: "Open", command: "vscode.open", arguments: [uri, { selection, preview: true }] };
 }
 
 function kernelRow(file: FileRow, kernel: KernelRow, jobs: JobRecord[]): Row {
@@ -98,12 +116,7 @@ function kernelRow(file: FileRow, kernel: KernelRow, jobs: JobRecord[]): Row {
     : kernel.drift.length > 0
       ? new vscode.ThemeIcon("warning", new vscode.ThemeColor("list.warningForeground"))
       : new vscode.ThemeIcon("symbol-function", new vscode.ThemeColor("symbolIcon.functionForeground"));
-  const at = new vscode.Range(kernel.line, 0, kernel.line, 0);
-  item.command = {
-    title: "Open",
-    command: "vscode.open",
-    arguments: [vscode.Uri.parse(file.uri), { selection: at, preview: true }],
-  };
+  item.command = open(vscode.Uri.parse(file.uri), kernel.line);
   const id = `${file.uri}#${kernel.name}`;
   const children = apart([...mine.map(jobRow), ...verdictRows(id, file, kernel), ...factRows(id, file, kernel)]);
   return { kind: "kernel", file, kernel, id, item, children };

@@ -84,11 +84,9 @@ export async function showMenu(server: Server, jobs: Jobs): Promise<void> {
   const all: (vscode.QuickPickItem & { run: () => Thenable<unknown> })[] = [
     ...items,
     ...(server.state === "missing"
-      ? [entry("$(cloud-download) Install Server", "kernelLsp.install", server.problem)]
+      ? [entry("$(cloud-download) Install Server", "kernelLsp.install", "A Python environment of its own")]
       : []),
-    ...(server.state === "untrusted"
-      ? [entry("$(workspace-untrusted) Manage Trust", "workbench.trust.manage", server.problem)]
-      : []),
+    ...(server.state === "untrusted" ? [entry("$(workspace-untrusted) Manage Trust", "workbench.trust.manage")] : []),
     entry(
       "$(list-tree) Kernels",
       "kernelLsp.kernels.focus",
@@ -112,7 +110,8 @@ export async function showMenu(server: Server, jobs: Jobs): Promise<void> {
     ...(server.command !== "" && vscode.workspace.isTrusted
       ? [entry("$(pulse) Doctor", "kernelLsp.doctor", "What this machine has and what it lacks")]
       : []),
-    entry("$(book) The First Five Minutes", "kernelLsp.walkthrough"),
+    entry("$(mortar-board) The First Five Minutes", "kernelLsp.walkthrough"),
+    entry("$(book) Documentation", "kernelLsp.documentation", "What the extension does"),
   ];
   const picked = await vscode.window.showQuickPick(all, { title: "Kernel LSP", placeHolder: brief(server) });
   await picked?.run();

@@ -79,7 +79,7 @@ export class CheckTests implements vscode.Disposable {
   async #list(): Promise<void> {
     if (!this.server.isRunning) return;
     const { files } = await this.server.request("kernels", {});
-    const wanted = files.filter((file) => file.workload && file.trusted);
+    const wanted = files.filter((file) => file.workload && file.trusted && file.kernels.length > 0);
     for (const [id] of this.#controller.items)
       if (!wanted.some((file) => file.uri === id)) this.#controller.items.delete(id);
     for (const file of wanted) {

@@ -48,3 +48,11 @@ function until(server: Server): Promise<void> {
     });
   });
 }
+
+/** Shows the extension's own README, without a network; the package has its name in small letters. */
+export async function showReadme(extension: vscode.Uri): Promise<void> {
+  const files = await vscode.workspace.fs.readDirectory(extension);
+  const name = files.map(([file]) => file).find((file) => file.toLowerCase() === "readme.md");
+  if (name !== undefined)
+    await vscode.commands.executeCommand("markdown.showPreview", vscode.Uri.joinPath(extension, name));
+}

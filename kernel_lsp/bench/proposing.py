@@ -237,7 +237,7 @@ def _require_room(task: Task, search: Search | None) -> None:
         return
     if search is None or search.answer is None or read_source(task.place).text != search.answer:
         fix = "Name another folder with --propose, or judge what lies in this one with --candidates."
-        raise ConfigurationError("There is such a file already, from elsewhere.", task.place, fix=fix)
+        raise ConfigurationError("This file already exists, from elsewhere.", task.place, fix=fix)
 
 
 def _write(task: Task, search: Search | None) -> None:

@@ -108,7 +108,7 @@ def read_baseline(root: Path) -> Baseline:
         ConfigurationError: it cannot be read, or a newer version wrote it.
     """
     path = root / BASELINE
-    fix = "Restore it from the repository, or delete it and record it anew with `kernel-lsp check --update-baseline`."
+    fix = "Restore it from the repository, or delete it and record it again with `kernel-lsp check --update-baseline`."
     try:
         baseline = Baseline.model_validate_json(path.read_bytes())
     except FileNotFoundError:

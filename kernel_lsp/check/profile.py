@@ -14,6 +14,9 @@ from kernel_lsp.check.places import base_name
 from kernel_lsp.check.record import FileReport
 from kernel_lsp.judge.emulation import EmulatedRun
 
+LEAST_SHARE = 0.03
+"""Share of a kernel's instructions or traffic below which a line is not shown. Chosen: a screen holds the others."""
+
 
 @dataclass(frozen=True, slots=True)
 class LineProfile:
@@ -36,6 +39,11 @@ class LineProfile:
     traffic_share: float
     active_share: float
     counts: dict[str, int]
+
+    @property
+    def is_costly(self) -> bool:
+        """True if it has `LEAST_SHARE` or more of the kernel's instructions or traffic."""
+        return max(self.instruction_share, self.traffic_share) >= LEAST_SHARE
 
 
 @dataclass(frozen=True, slots=True)

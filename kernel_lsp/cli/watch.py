@@ -30,7 +30,7 @@ def watch(
 ) -> None:
     """Check the kernels below FOLDER, and again each time they, their workloads or their headers are saved."""
     if not folder.is_dir():
-        raise SourceError("This is no folder.", folder, fix="Name the folder that your kernels lie in.")
+        raise SourceError("This is not a folder.", folder, fix="Name the folder that your kernels lie in.")
     settings = settings_for(folder, gpu=gpu)
     with opened_store(settings) as store:
         asyncio.run(_watch(folder, settings, store, workload, run=not no_run))

@@ -93,7 +93,7 @@ class PartialModule:
         """Return a Triton function with `jit` as its only decorator, for use when the others cannot be executed.
 
         Raises:
-            WorkloadError: it is no function that `jit` decorates, or what else it needs raises.
+            WorkloadError: it is not a function that `jit` decorates, or what else it needs raises.
         """
         for at in self._binding.get(name, ()):
             node = self._statements[at]
@@ -106,7 +106,7 @@ class PartialModule:
                 self._broken.pop(at, None)
                 self._names.pop(name, None)
                 return self.value(name)
-        raise WorkloadError("it is no function that `jit` decorates", self._path)
+        raise WorkloadError("it is not a function that `jit` decorates", self._path)
 
     @property
     def guesses(self) -> tuple[str, ...]:

@@ -198,12 +198,12 @@ def _load(module: PartialModule, kernel: Kernel, source: SourceFile) -> _Loaded:
                 value = module.undecorated(kernel.name)
             except WorkloadError:
                 raise error from None
-            found.without = f"without its decorators, for {_where(error, source)}"
+            found.without = f"without its decorators, because {_where(error, source)}"
         with blame(source.path, "its decorators cannot be read"):
             _unwrap(value, found)
         found.guesses = module.guesses
         if found.function is None:
-            raise WorkloadError(f"what its decorators make of it is no Triton kernel ({type(value).__name__})", None)
+            raise WorkloadError(f"what its decorators make of it is not a Triton kernel ({type(value).__name__})", None)
     except (WorkloadError, AttributeError) as error:
         found.error = error if isinstance(error, WorkloadError) else WorkloadError(str(error), source.path, line)
     return found

@@ -135,7 +135,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
 
 def _checked(key: str, value: object, layer: _Layer) -> object:
     if not key:
-        raise _problem(f"{layer.name.capitalize()} are no table.", key, layer, "Write them as names with values.")
+        raise _problem(f"{layer.name.capitalize()} are not a table.", key, layer, "Write them as names with values.")
     option = options().get(key)
     known = [o.variable for o in options().values()] if key.startswith(_ENVIRONMENT_PREFIX) else list(options())
     if option is None:

@@ -53,7 +53,7 @@ INPUT_FAMILIES = (
 
 def _family(name: str) -> str:
     if name not in INPUT_FAMILIES:
-        raise ValueError(f"`{name}` is no input family; these are: {', '.join(INPUT_FAMILIES)}")
+        raise ValueError(f"`{name}` is not an input family; these are: {', '.join(INPUT_FAMILIES)}")
     return name
 
 
@@ -253,6 +253,8 @@ class EditorSettings(_Section):
     """Show memory sectors per request at the end of each line."""
     bank_hints: bool = False
     """Show the ways of shared-memory bank conflicts at the end of each line."""
+    profile_hints: bool = True
+    """Show at the end of each costly line what a profile of its kernel counted there."""
 
 
 class KernelBenchSettings(_Section):

@@ -226,7 +226,7 @@ def _sound(
     """Return the positions of copies whose places are aligned, and in bounds in shared memory; report the others."""
     if amount % CHUNK:
         row, column = int(copiers.owners[0]), int(copiers.columns[0])
-        message = f"{{who}} copies {amount:,} bytes at once, which is no multiple of {CHUNK}"
+        message = f"{{who}} copies {amount:,} bytes at once, which is not a multiple of {CHUNK}"
         resident.reports.say(FindingKind.MISALIGNED, copiers.site, message, row, column, access=access)
         return np.zeros(0, np.intp)
     sound = sound_shared(resident, offsets, amount, CHUNK, copiers, access) & (copiers.rows >= 0)
@@ -234,7 +234,7 @@ def _sound(
     if len(crooked):
         row, column = int(copiers.owners[crooked[0]]), int(copiers.columns[crooked[0]])
         address = int(addresses[crooked[0]])
-        message = f"{{who}} copies to or from {address:#x}, which is no multiple of {CHUNK}"
+        message = f"{{who}} copies to or from {address:#x}, which is not a multiple of {CHUNK}"
         resident.reports.say(FindingKind.MISALIGNED, copiers.site, message, row, column, address=address)
     return np.flatnonzero(sound & (addresses % CHUNK == 0))
 

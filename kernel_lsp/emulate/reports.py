@@ -89,12 +89,12 @@ class Reports:
     def misaligned(
         self, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str, space: str
     ) -> None:
-        """Report accesses whose address is no multiple of their size."""
+        """Report accesses whose address is not a multiple of their size."""
         position, row, column, count = self._first_of_grid(bad, lanes)
         address = int(addresses.reshape(-1)[position])
         buffer = self._memory.find(address) if space == "global" else None
         place = f" (byte {address - buffer.address:,} of {_named(buffer)})" if buffer else ""
-        message = f"{{who}} {_VERBS[access]} {size} bytes at {address:#x}{place}, which is no multiple of {size}"
+        message = f"{{who}} {_VERBS[access]} {size} bytes at {address:#x}{place}, which is not a multiple of {size}"
         self.say(
             FindingKind.MISALIGNED,
             site,
@@ -222,7 +222,7 @@ class Reports:
         self, address: int, align: int, site: Site, access: str, thread: Place, count: int
     ) -> None:
         """Report copies whose place in shared memory is no multiple of `align`."""
-        message = f"{{who}} {_VERBS[access]} at byte {address:,} of shared memory, which is no multiple of {align}"
+        message = f"{{who}} {_VERBS[access]} at byte {address:,} of shared memory, which is not a multiple of {align}"
         values: dict[str, Any] = {"space": "shared", "access": access, "address": address, "count": count}
         self.say(FindingKind.MISALIGNED, site, message, *thread, **values)
 

@@ -80,9 +80,9 @@ class TensorMap:
         """Return why the driver refuses such a map; None if it does not."""
         rank, inner = len(self.shape), self.box[0] * self.element_bytes
         if self.address % _ALIGN:
-            return f"the tensor's address is no multiple of {_ALIGN}"
+            return f"the tensor's address is not a multiple of {_ALIGN}"
         if any(stride % _ALIGN or not 0 < stride < 1 << 40 for stride in self.strides):
-            return f"a stride is no multiple of {_ALIGN} bytes"
+            return f"a stride is not a multiple of {_ALIGN} bytes"
         if not 1 <= rank <= 5 or any(not 0 < extent <= 1 << 32 for extent in self.shape):
             return "a tensor has one to five dimensions of at least one element"
         if any(not 0 < extent <= _MOST_BOX for extent in self.box):

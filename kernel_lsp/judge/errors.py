@@ -20,7 +20,7 @@ def unattributed() -> Generator[None]:
     try:
         yield
     except WorkerFailure as error:
-        raise UnjudgedError(f"it could not be judged, for a process of the judge failed: {reason_of(error)}") from error
+        raise UnjudgedError(f"not judged: a process of the judge failed: {reason_of(error)}") from error
 
 
 def reason_of(failure: Exception) -> str:

@@ -50,11 +50,13 @@ class KernelMachineCode:
         arch: what it was made for.
         name: as in `KernelResources.name`.
         code: its instructions and loops.
+        ptx: the PTX of its image, where the compiler gave it.
     """
 
     arch: str
     name: str
     code: MachineCode
+    ptx: str | None = None
 
 
 Compile = Callable[..., Awaitable[dict[str, Built]]]
@@ -155,7 +157,8 @@ def machine_code(built: Built, settings: Settings) -> tuple[KernelMachineCode, .
             codes = {code.function: code for code in functions}
             for entry in wanted:
                 # Triton compiles a function several times, into an image each; `#2` names the second.
-                found[entry] = KernelMachineCode(image.arch, names[entry], codes[entry.partition("#")[0]])
+                code = codes[entry.partition("#")[0]]
+                found[entry] = KernelMachineCode(image.arch, names[entry], code, image.ptx)
     return tuple(found[entry] for entry in names if entry in found)
 
 

@@ -41,7 +41,7 @@ def require_name(adapter: str) -> None:
     """
     if not _NAME.fullmatch(adapter):
         fix = "Use letters, digits, points, hyphens and underscores."
-        raise ConfigurationError(f"`{adapter}` is no name for an adapter", fix=fix)
+        raise ConfigurationError(f"`{adapter}` cannot be the name of an adapter", fix=fix)
 
 
 def base_folder(weights: Path | None, settings: Settings) -> Path:
@@ -73,7 +73,7 @@ def require_same(folder: Path, job: SftJob | GrpoJob, *, moved: Collection[str])
     changed = [name for name in wanted if name not in moved and wanted[name] != known.get(name)]
     if changed:
         said = ", ".join(f"{name} was {known.get(name)}" for name in changed)
-        fix = "Train under another name with --adapter, or begin anew with --anew."
+        fix = "Train under another name with --adapter, or start again with --anew."
         raise ConfigurationError(f"`{job.adapter}` was trained otherwise: {said}", folder / "job.json", fix=fix)
 
 

@@ -156,7 +156,7 @@ class Analysis:
             self._excuse(str(failure))
             answer = []
         except KernelLspError as error:
-            answer = [_complaint(document, str(error))]
+            answer = [_complaint(document, error)]
         self._take(document, tuple(map(_compiled, answer)))
         if self._facts.get(document.uri) == self.of(document) and self.of(document):
             self._background.start(self._disassemble(document))
@@ -231,10 +231,12 @@ class Analysis:
         self._movement = asyncio.Event()
 
 
-def _complaint(document: Document, message: str) -> dict[str, Any]:
+def _complaint(document: Document, error: KernelLspError) -> dict[str, Any]:
     """Return an answer that holds nothing but the reason why it has no facts."""
-    place = {"path": str(document.path), "line": 1, "column": 1, "end_line": 1, "end_column": 1}
-    said = place | {"message": message, "severity": "error"}
+    is_own = error.path == document.path
+    line = (error.line if is_own else None) or 1
+    place = {"path": str(document.path), "line": line, "column": 1, "end_line": line, "end_column": 1}
+    said = place | {"message": error.said if is_own else error.with_place, "severity": "error"}
     return {"arch": "", "ok": False, "diagnostics": [said], "kernels": []}
 
 

@@ -31,7 +31,7 @@ class Background:
     def complain(self, error: Exception) -> None:
         """Show the user an error that belongs to no request."""
         if isinstance(error, KernelLspError):
-            self._client.show(str(error), types.MessageType.Error)
+            self._client.show(error.with_place, types.MessageType.Error)
         elif isinstance(error, JsonRpcException):
             log.warning("the client refused a request: %s", error)
         else:

@@ -177,6 +177,17 @@ CHECK = JobKind(
     lens="Check",
     exclusive=False,
 )
+PROFILE = JobKind(
+    name="profile",
+    what="counts on the emulator what each line of a kernel executes and moves; without `kernel` for all of them",
+    subject=JobSubject.KERNEL,
+    action_kind="refactor.kernel-lsp.profile",
+    action="Profile {name} on the emulator",
+    title="Profiling {name}",
+    handler=f"{_HANDLERS}.profiling:profile",
+    needs=(*_PARSED, Need.WORKLOAD),
+    exclusive=False,
+)
 COMPARE = JobKind(
     name="compare",
     what="judges the text against the last commit",
@@ -220,7 +231,7 @@ FIX = JobKind(
     exclusive=False,
 )
 
-JOBS = {kind.name: kind for kind in (REFINE, LOWER, CHECK, COMPARE, BASELINE, REWRITE, FIX)}
+JOBS = {kind.name: kind for kind in (REFINE, LOWER, CHECK, PROFILE, COMPARE, BASELINE, REWRITE, FIX)}
 """By name, in the order in which they are offered."""
 
 COMMANDS = (

@@ -129,7 +129,7 @@ class Board:
 def parse_diagnostics(document: Document) -> list[types.Diagnostic]:
     """Return the diagnostics of the parser, and a hint on the line that marks a workload as a draft."""
     if document.is_too_large:
-        message = f"This text is too large to be looked at: more than {LARGEST >> 20} MiB."
+        message = f"This text is too large: more than {LARGEST >> 20} MiB."
         return [types.Diagnostic(_EVERYWHERE, message, types.DiagnosticSeverity.Information, source=SOURCE)]
     line = draft_line(document.text)
     drafts = [] if line is None else [_draft(document, line)]
@@ -164,7 +164,7 @@ def compile_diagnostics(document: Document, found: Iterable[CompiledText]) -> li
 def _diagnostic(document: Document, found: "Diagnostic", architectures: list[str]) -> types.Diagnostic:
     own = found.path == str(document.path)
     extent = document.range_at(found.line, found.column, found.end_line, found.end_column) if own else _EVERYWHERE
-    message = found.message if own else f"{found.path}:{found.line}: {found.message}"
+    message = found.message if own else f"{found.message} ({found.path}:{found.line})"
     return types.Diagnostic(
         extent,
         message,

@@ -169,7 +169,7 @@ class Documents:
             return document
         path, on_disk = _path(uri, "")
         if not on_disk:
-            raise SourceError("This text is not open, and it is no file.", path)
+            raise SourceError("This text is neither open nor a file.", path)
         return Document(uri, path, read_source(path).text, None, self.encoding)
 
 

@@ -23,6 +23,7 @@ from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.job import Job, JobRequest
 from kernel_lsp.lsp.process import Service, ServiceFailure
+from kernel_lsp.lsp.profiles import Profiles
 from kernel_lsp.lsp.progress_bar import ProgressBar, job_of
 from kernel_lsp.lsp.requests import JOB_PROGRESS
 from kernel_lsp.lsp.results import StoredVerdicts
@@ -65,10 +66,11 @@ class Jobs:
         permission: Permission,
         checks: KnownChecks,
         results: StoredVerdicts,
+        profiles: Profiles,
     ) -> None:
         self._client, self._background = client, background
         self._documents, self._settings, self._permission = documents, settings, permission
-        self._checks, self._results = checks, results
+        self._checks, self._results, self._profiles = checks, results, profiles
         self._jobs: dict[str, Job] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._bars: dict[str, ProgressBar] = {}
@@ -116,19 +118,19 @@ class Jobs:
         """
         document = wanted.document
         if not document.on_disk:
-            raise ConfigurationError("This text is in no file yet.", document.path, fix="Save it first.")
+            raise ConfigurationError("This text is not in a file yet.", document.path, fix="Save it first.")
         if not self._permission.covers(document):
             fix = f"Trust {document.path.parent}: a code action at the kernel does that."
             raise ConfigurationError("Nothing is run in a folder that you do not trust.", document.path, fix=fix)
         if document.is_too_large:
-            raise ConfigurationError("This text is too large to be looked at.", document.path)
+            raise ConfigurationError("This text is too large.", document.path)
         if wanted.kind in (REFINE, LOWER) and self.gpu is False and not self._settings.at(document.path).refine.untimed:
             raise NoGpuError(wanted.title)
         for job in self._jobs.values():
             if job.wanted.key == wanted.key and not job.state.ended:
                 if job.wanted.document.text == document.text:
                     return job, True
-                self.cancel(job.id, "the text was changed, and the work begun anew")
+                self.cancel(job.id, "the text was changed, and the work was started again")
         job = Job(f"{wanted.kind.name}-{next(self._numbers)}", wanted)
         self._jobs[job.id] = job
         task = self._tasks[job.id] = self._background.start(self._run(job))
@@ -176,7 +178,7 @@ class Jobs:
             job.state = State.CANCELLED
             raise
         except KernelLspError as error:
-            job.state, job.reason = State.FAILED, str(error)
+            job.state, job.reason = State.FAILED, error.with_place
         except ServiceFailure:
             job.state, job.reason = State.FAILED, "Something went wrong in kernel-lsp; its log says what."
         finally:
@@ -259,6 +261,8 @@ class Jobs:
             self._fix(job, job.result)
         elif job.result is not None and "fixes" in job.result:
             self._checks.take_fixes(job.wanted.document, job.result["fixes"])
+        elif job.result is not None and "profile" in job.result:
+            self._profiles.take(job.wanted.document, job.result["profile"])
         self._results.withdraw(job.id)
         self._background.start(self._results.settle())
         tells = not self._client.wants_job_progress  # a client with job progress shows the end itself

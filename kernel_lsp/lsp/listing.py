@@ -1,4 +1,4 @@
-"""The machine code of a text as a listing, for editors that show it as a file."""
+"""The machine code and PTX of a text as a listing, for editors that show it as a file."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from kernel_lsp.lsp.wire import KernelCode, MachineInstruction
 
 
 def as_listing(kernels: Iterable[KernelCode], kernel: str | None = None) -> str:
-    """Return the machine code of kernels, one after another; with `kernel` only of that one's instances."""
+    """Return the machine code of kernels, each followed by its PTX; with `kernel` only of that one's instances."""
     parts: list[str] = []
     for code in kernels:
         if kernel in (None, code.name.partition("<")[0].partition("[")[0]):
@@ -16,6 +16,10 @@ def as_listing(kernels: Iterable[KernelCode], kernel: str | None = None) -> str:
             parts.append("//line  addr live   | in an innermost loop")
             parts += [line for one in code.instructions for line in _lines(one)]
             parts.append("")
+            if code.ptx:
+                parts.append(f"// {code.name}: PTX")
+                parts += [f"{one.line or '':>5} {one.text}".rstrip() for one in code.ptx]
+                parts.append("")
     return "\n".join(parts)
 
 

@@ -1,6 +1,6 @@
-"""Moves diagnostics of an older text to where their lines are in a newer one."""
+"""Moves what was found on lines of an older text to where these lines are in a newer one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lsprotocol import types
 
@@ -11,21 +11,28 @@ BEFORE = " (before your edit)"
 
 
 def moved(found: Sequence[types.Diagnostic], before: Document, after: Document) -> list[types.Diagnostic]:
-    """Return the diagnostics of `before` as they hold in `after`, marked as older; those on changed lines are left out.
+    """Return the diagnostics of `before` as they hold in `after`, marked as older, without those on changed lines."""
+    moves = line_moves(before, after)
+    placed = [(one, moves(one.range.start.line, one.range.end.line)) for one in found]
+    return [_at(one, lines) for one, lines in placed if lines is not None]
 
-    The lines between the texts' common beginning and common end count as changed.
+
+def line_moves(before: Document, after: Document) -> Callable[[int, int], int | None]:
+    """Return a function from the first and last of some lines of `before`, from 0, to how many lines they moved by.
+
+    It returns None if they changed. The lines between the texts' common beginning and common end count as changed.
     """
     old, new = before.lines.data.splitlines(), after.lines.data.splitlines()
     shortest = min(len(old), len(new))
     first = next((n for n in range(shortest) if old[n] != new[n]), shortest)
     last = next((n for n in range(shortest - first) if old[-1 - n] != new[-1 - n]), shortest - first)
-    kept: list[types.Diagnostic] = []
-    for one in found:
-        if one.range.end.line < first:
-            kept.append(_at(one, 0))
-        elif one.range.start.line >= len(old) - last:
-            kept.append(_at(one, len(new) - len(old)))
-    return kept
+
+    def moves(start: int, end: int) -> int | None:
+        if end < first:
+            return 0
+        return len(new) - len(old) if start >= len(old) - last else None
+
+    return moves
 
 
 def _at(found: types.Diagnostic, lines: int) -> types.Diagnostic:

@@ -1,4 +1,7 @@
-"""List the kernels below a folder with facts from earlier builds, running nothing. For threads: it reads many files."""
+"""List kernels and plain modules below a folder with facts from earlier builds, running nothing.
+
+It reads many files, and so belongs into a thread.
+"""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +18,7 @@ from kernel_lsp.judge.facts import as_it_stands
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.lsp.documents import LARGEST, Document
+from kernel_lsp.refine.kernel_generation import MODULE_SIGN
 from kernel_lsp.source.files import read_source
 from kernel_lsp.source.language import signs, suffixes
 from kernel_lsp.source.python import is_python
@@ -38,11 +42,11 @@ class KnownFacts:
 
 
 def kernel_paths(folders: Sequence[Path]) -> list[Path]:
-    """Return the files below the folders that may hold kernels, sorted, at most `MOST`; hidden folders are skipped."""
+    """Return the files that may hold kernels or a plain module, sorted, at most `MOST`; hidden folders are skipped."""
     found: list[Path] = []
     for folder in folders:
         for path in _files(folder):
-            if path not in found and _may_hold_kernels(path):
+            if path not in found and _may_be_listed(path):
                 found.append(path)
             if len(found) == MOST:
                 return found
@@ -82,8 +86,8 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (Path(place, name) for name in sorted(names) if name.endswith(suffixes()))
 
 
-def _may_hold_kernels(path: Path) -> bool:
-    """Return True for a file with a kernel's sign, and for CUDA that cannot be read, which its user has to know."""
+def _may_be_listed(path: Path) -> bool:
+    """Return True for a file with a sign of a kernel or module, and for unreadable CUDA, which its user has to know."""
     try:
         if path.stat().st_size > LARGEST:
             return False
@@ -92,4 +96,4 @@ def _may_hold_kernels(path: Path) -> bool:
         return False
     except SourceError:
         return not is_python(path)
-    return any(sign in text for sign in signs(path.suffix))
+    return any(sign in text for sign in (*signs(path.suffix), *([MODULE_SIGN] if is_python(path) else [])))

@@ -41,7 +41,7 @@ class RequestFailed(JsonRpcException):
 
 def failed(error: KernelLspError, *, told: bool = False) -> RequestFailed:
     """Return one of our errors as an answer; `told` tells the client that the user has already seen it."""
-    return RequestFailed(str(error), data={"told": True} if told else None)
+    return RequestFailed(error.with_place, data={"told": True} if told else None)
 
 
 class Protocol(LanguageServerProtocol):

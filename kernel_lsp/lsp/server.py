@@ -38,6 +38,7 @@ from kernel_lsp.lsp.features.symbols import Symbols
 from kernel_lsp.lsp.features.texts import OpenTexts
 from kernel_lsp.lsp.features.views import Views
 from kernel_lsp.lsp.jobs import Jobs
+from kernel_lsp.lsp.profiles import Profiles
 from kernel_lsp.lsp.requests import REQUESTS, RequestKind
 from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.rule_pages import RulePages
@@ -80,6 +81,7 @@ class Server:
         self._results = StoredVerdicts(client, background, documents, self._settings)
         self._analysis = Analysis(client, background, documents, self._settings, self._permission, self._board)
         self._checks = KnownChecks(client, documents, self._settings, self._permission, self._board, self._analysis)
+        self._profiles = Profiles()
         self._jobs = Jobs(
             client,
             background,
@@ -88,6 +90,7 @@ class Server:
             self._permission,
             self._checks,
             self._results,
+            self._profiles,
         )
         self._texts = OpenTexts(
             client, background, documents, self._permission, self._board, self._analysis, self._checks, self._results
@@ -177,8 +180,10 @@ class Server:
         actions = code_actions.CodeActions(
             self.client, self._background, self.documents, self._results, self._jobs, self._checks, readiness, edits
         )
-        hover = Hover(self.client, self.documents, self._settings, self._analysis, self._results, self._board)
-        hints = InlayHints(self.documents, self._settings, self._analysis)
+        hover = Hover(
+            self.client, self.documents, self._settings, self._analysis, self._results, self._board, self._profiles
+        )
+        hints = InlayHints(self.documents, self._settings, self._analysis, self._profiles)
         return {
             types.TEXT_DOCUMENT_HOVER: (hover.hover, None),
             types.TEXT_DOCUMENT_CODE_LENS: (lenses.lenses, types.CodeLensOptions(resolve_provider=False)),

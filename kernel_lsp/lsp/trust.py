@@ -73,7 +73,7 @@ class Trust:
         self.vouched = frozenset(f for f in self.vouched if not f.is_relative_to(real))
         self._rewrite(lambda kept: [k for k in kept if not k.is_relative_to(real)])
         if (above := next((f for f in (*self.folders, *self.vouched) if real.is_relative_to(f)), None)) is not None:
-            message = f"It is trusted still, for it lies in {above}."
+            message = f"It is still trusted, because it is in {above}."
             raise ConfigurationError(message, folder, fix=f"Withdraw the trust in {above}.")
 
     def changed(self) -> bool:

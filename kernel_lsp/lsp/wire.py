@@ -211,6 +211,7 @@ class FileRow:
         last: the latest verdict on a version of the file.
         checked: the result of the last check of the text as it is, such as `14 checks passed`; null if none is known.
         passed: whether that check found nothing wrong; null if it ran nothing.
+        module: line of the name of its plain PyTorch module, from 0, for which a kernel can be generated; null without.
     """
 
     uri: str
@@ -222,12 +223,13 @@ class FileRow:
     last: LastVerdict | None
     checked: str | None
     passed: bool | None
+    module: int | None
     kernels: tuple[KernelRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class KernelFiles:
-    """The files with kernels in the workspace; `complete` is false if the list was cut off."""
+    """The files with kernels or a plain module in the workspace; `complete` is false if the list was cut off."""
 
     files: tuple[FileRow, ...]
     complete: bool
@@ -259,12 +261,21 @@ class MachineInstruction:
 
 
 @dataclass(frozen=True, slots=True)
+class PtxLine:
+    """One line of PTX; `line` is that of the file which it was made from, from 1; null where there is none."""
+
+    text: str
+    line: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class KernelCode:
-    """The machine code of one kernel, in order."""
+    """The machine code of one kernel, in order. `ptx`: what it was made from; empty where the compiler keeps none."""
 
     arch: str
     name: str
     instructions: tuple[MachineInstruction, ...]
+    ptx: tuple[PtxLine, ...]
 
 
 @dataclass(frozen=True, slots=True)

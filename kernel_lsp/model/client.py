@@ -269,7 +269,7 @@ class ModelClient:
             elif not decoded(response.content).get("is_sleeping"):
                 return
             elif not await gate.revive(self.endpoint.folder) and time.monotonic() > until:
-                message = f"The model server at {self.endpoint} sleeps, for its GPU memory is needed."
+                message = f"The model server at {self.endpoint} sleeps: its GPU memory is needed."
                 fix = "Serve with a shorter context or a larger `model.reserve`, so that both fit."
                 raise errors.AsleepError(message, fix=fix)
             else:

@@ -43,7 +43,9 @@ def read_answers(file: Path, troubles: dict[str, str]) -> dict[str, ModelAnswer]
             troubles.pop(one, None)
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             fix = "It must be the output of an OpenAI-compatible batch, one JSON object a line."
-            raise ConfigurationError(f"This is no answer of a batch endpoint: {error!r}.", file, number, fix) from None
+            raise ConfigurationError(
+                f"This is not an answer of a batch endpoint: {error!r}.", file, number, fix
+            ) from None
     return found
 
 
@@ -55,7 +57,7 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
             try:
                 found.append(json.loads(line))
             except ValueError as error:
-                raise ConfigurationError(f"This line is no JSON: {error}.", file, number) from None
+                raise ConfigurationError(f"This line is not JSON: {error}.", file, number) from None
     return found
 
 

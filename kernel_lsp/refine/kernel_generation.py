@@ -15,6 +15,9 @@ from kernel_lsp.source.python import is_python
 LANGUAGES = {"cuda": Language.TORCH, "triton": Language.TRITON}
 """The languages that a kernel can be generated in, by the values of the setting `refine.write`."""
 
+MODULE_SIGN = "get_init_inputs"
+"""A word that each plain module has."""
+
 
 def is_plain_module(file: SourceFile) -> bool:
     """Return True if a file is a problem of KernelBench's form without an answer, to generate a kernel for."""
@@ -34,4 +37,4 @@ def require_room(place: Path) -> None:
         SourceError: there is one.
     """
     if place.exists():
-        raise SourceError("There is such a file already.", place, fix="Refine it, or give it another name.")
+        raise SourceError("This file already exists.", place, fix="Refine it, or give it another name.")

@@ -37,7 +37,7 @@ def require_gpu(settings: Settings) -> None:
     """
     if not settings.refine.untimed and choose_gpu(settings.gpu) is None:
         fix = "Run it on a machine with an NVIDIA GPU; `kernel-lsp check` and `kernel-lsp facts` work here too."
-        raise CannotJudgeError("nothing can be timed here, for there is no GPU", fix=fix)
+        raise CannotJudgeError("nothing can be timed here, as this machine has no GPU", fix=fix)
 
 
 def require_way(file: SourceFile, settings: Settings) -> None:

@@ -137,7 +137,7 @@ class Workbench:
             counts = self._counts
             found = f"of {counts['proposed']} candidates {counts['built']} build"
             right = f" and {counts['correct']} are right" if counts["correct"] else ""
-            result.reason = f"nothing can be timed here, for there is no GPU: {found}{right}"
+            result.reason = f"nothing can be timed here, as this machine has no GPU: {found}{right}"
         else:
             fell = self._falls()
             result.reason = f"no variant is faster beyond doubt; {fell}" if fell else "there was nothing to try"

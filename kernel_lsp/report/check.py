@@ -108,7 +108,7 @@ def recorded_view(files: Sequence[Path], reports: Sequence[FileReport]) -> Rende
     """Where baselines were written, and which files of a check are not in them."""
     left_out = [str(report.path) for report in reports if not report.ok]
     lines = [Text(f"Recorded as the baseline in {file}.") for file in files]
-    return Group(*lines, *(Text(f"Not recorded, for it has errors: {path}.", "yellow") for path in left_out))
+    return Group(*lines, *(Text(f"Not recorded, because it has errors: {path}.", "yellow") for path in left_out))
 
 
 def _found(report: FileReport) -> list[str]:

@@ -59,7 +59,7 @@ def without_workload_view(assumed: Sequence[Assumed], path: str) -> RenderableTy
     """Return the assumptions on each kernel of a file, under a line that says why."""
     compiled = sum(one.compiled for one in assumed)
     count = f"{compiled} of {len(assumed)} kernels were compiled" if compiled else "Nothing was compiled"
-    head = f"No workload says what is launched. {count}, for what the file tells and what is assumed of the rest:"
+    head = f"No workload says what is launched. {count}, with what the file says and assumptions on the rest:"
     return Group(Text(head), assumed_view(assumed, path))
 
 

@@ -10,17 +10,13 @@ from rich.text import Text
 from kernel_lsp.check.profile import FileProfile, KernelProfile, LineProfile
 from kernel_lsp.report.units import percent_text
 
-_LEAST_SHARE = 0.03
-"""Share of a kernel's instructions or traffic below which a line is left out. Chosen: a screen holds the others."""
-_TITLES = ("Line", "Instructions", "Active lanes", "Traffic", "Loads", "Stores", "Banks", "Code")
+COUNTS = ("Instructions", "Active lanes", "Traffic", "Loads", "Stores", "Banks")
+"""Titles of what `counts_of` returns."""
+_TITLES = ("Line", *COUNTS, "Code")
 
 
 def profile_view(profile: FileProfile) -> RenderableType:
-    """Return each kernel's costly lines, and below them what the columns say.
-
-    Loads and stores are sectors of 32 bytes for each request of a warp, with the ideal number in brackets where it is
-    another; banks are passes over shared memory for each request, where banks conflict.
-    """
+    """Return each kernel's costly lines, and below them what the columns say."""
     if profile.problem:
         return Text(f"{profile.path}: nothing was counted: {profile.problem}.", "yellow")
     parts: list[RenderableType] = []
@@ -36,7 +32,7 @@ def _table(kernel: KernelProfile) -> Table:
     for title in _TITLES:
         is_code = title == "Code"  # which gives way where the terminal is narrow
         table.add_column(title, justify="left" if is_code else "right", no_wrap=not is_code)
-    shown = [line for line in kernel.lines if max(line.instruction_share, line.traffic_share) >= _LEAST_SHARE]
+    shown = [line for line in kernel.lines if line.is_costly]
     for line in shown:
         table.add_row(*_row(line))
     left = len(kernel.lines) - len(shown)
@@ -47,20 +43,33 @@ def _table(kernel: KernelProfile) -> Table:
 
 
 def _row(line: LineProfile) -> tuple[str | Text, ...]:
+    where = str(line.line) if line.text else elsewhere(line)
+    code = Text(line.text, no_wrap=True, overflow="ellipsis")  # brackets are no markup
+    return where, *counts_of(line), code
+
+
+def elsewhere(line: LineProfile) -> str:
+    """Return the place of a line of another file, such as `tile.cuh:12`; `-` for instructions of no line."""
+    return f"{Path(line.path).name}:{line.line}" if line.path else "-"
+
+
+def counts_of(line: LineProfile) -> tuple[str, ...]:
+    """Return the counts of a line, one for each title of `COUNTS`; empty where there is nothing to say.
+
+    Loads and stores are sectors of 32 bytes for each request of a warp, with the ideal number in brackets where it is
+    another; banks are passes over shared memory for each request, where banks conflict.
+    """
     counts = line.counts
-    where = str(line.line) if line.text else f"{Path(line.path).name}:{line.line}" if line.path else "-"
     shared = counts["shared_load_requests"] + counts["shared_store_requests"]
     conflicts = counts["shared_load_conflicts"] + counts["shared_store_conflicts"]
     passes = counts["shared_load_wavefronts"] + counts["shared_store_wavefronts"]
     return (
-        where,
         percent_text(line.instruction_share),
         percent_text(line.active_share) if line.active_share < 1 else "",
         percent_text(line.traffic_share) if line.traffic_share else "",
         _sectors(counts, "load"),
         _sectors(counts, "store"),
         f"{passes / shared:.1f}" if conflicts else "",
-        Text(line.text, no_wrap=True, overflow="ellipsis"),  # brackets are no markup
     )
 
 

@@ -25,13 +25,13 @@ UNAWAITED_COPY = _rule(
     "unawaited-copy",
     "A stage is used before the phase of its barrier is complete.",
     what="An access of shared memory that a bulk copy still writes: the thread has not waited for the mbarrier that "
-    "the copy signals, has waited for another phase of it, or has learned of the wait from nobody.",
+    "the copy signals, has waited for another phase of it, or has not synchronised with a thread that waited.",
     why="The copy arrives when it likes. The kernel reads what the last round left, most often on the first launches "
     "after a change of clocks, sizes or neighbours.",
     before="wait(&full[stage], parity ^ 1);  // the phase before: returns at once\nfloat v = tile[stage][threadIdx.x];",
     after="wait(&full[stage], parity);\nfloat v = tile[stage][threadIdx.x];",
     fix="Wait for the barrier of this stage with the parity of this round, 0 in the first one; flip it each time that "
-    "the ring begins anew.",
+    "the ring starts again.",
 )
 
 OVERWRITTEN_STAGE = _rule(

@@ -104,7 +104,7 @@ def silence(
         end = (ignore.line, ignore.end_column)
         rule = RULES.get(ignore.rule)
         if rule is None or not rule.silenceable:
-            message = f"`{ignore.rule}` {'cannot be silenced' if rule else f'is no rule{_instead(ignore.rule)}'}"
+            message = f"`{ignore.rule}` {'cannot be silenced' if rule else f'is not a rule{_instead(ignore.rule)}'}"
             kept.append(UNKNOWN_IGNORE.at(path, ignore.line, message, column=ignore.column, end=end))
         elif ignore not in used and rule.needs in done:
             message = f"{rule.id} ({rule.name}) has nothing to say here: remove it from this comment"

@@ -197,7 +197,7 @@ def _look_after(children: dict[int, Path], most_memory: int) -> None:
         watch.cap_output(log)
         if (reason := watch.excess(watch.look(pid, scratch, most_memory), most_memory)) is not None:
             with contextlib.suppress(OSError):  # first the log: the parent sees the end at once
-                log.write_text(f"stopped, for {reason}\n", encoding="utf-8")
+                log.write_text(f"stopped: {reason}\n", encoding="utf-8")
             kill_session(pid)
 
 

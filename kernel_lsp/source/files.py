@@ -123,7 +123,7 @@ def write_new(path: Path, text: str) -> None:
             file.write(text)
     except FileExistsError:
         fix = "Rename that file, or go on from it."
-        raise SourceError("There is such a file already, so it was left alone.", path, fix=fix) from None
+        raise SourceError("This file already exists, so it was left alone.", path, fix=fix) from None
     except OSError as error:
         fix = "Check its folder's rights."
         raise SourceError(f"The file cannot be written: {error.strerror}.", path, fix=fix) from None

@@ -267,7 +267,7 @@ class Problem:
             exact, again = (self._exact(case, leaves, seed) for seed in (1, 2))
             pairs = zip(exact, again, strict=True)
             if not all(torch.allclose(a, b, equal_nan=True) for pair in pairs for a, b in _parts(*pair)):
-                said = "`Model` gives another answer each time, for it draws random numbers"
+                said = "`Model` gives another answer each time: it draws random numbers"
                 fix = "Have `forward` draw none; `nn.Dropout` draws them until `eval()` is called."
                 raise WorkloadError(said, self.path, fix=fix)
             del again
@@ -399,7 +399,7 @@ class Problem:
         except (ValueError, SyntaxError):
             fix = "Return numbers, strings, lists, tuples and dicts of such."
             raise WorkloadError(
-                f"`{function}` returns {text[:60]}, which is no plain value", self.path, fix=fix
+                f"`{function}` returns {text[:60]}, which is not a plain value", self.path, fix=fix
             ) from None
         return text
 

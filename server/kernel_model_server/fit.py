@@ -113,7 +113,7 @@ def choose(
     """
     if not cards:
         fix = "Run it where there is one, or use a server elsewhere with `model.endpoint`."
-        raise CannotJudgeError("No model can be served here, for there is no GPU.", fix=fix)
+        raise CannotJudgeError("No model can be served here: this machine has no GPU.", fix=fix)
     refused: list[str] = []
     for group, dtype in _ways(cards, judge, heads, stored, wish):
         shares = any(card.gpu.uuid == judge for card in group)

@@ -52,6 +52,7 @@ async def test_at_a_kernel_there_is_all_that_can_be_done(kernel, tmp_path):
         assert list(found) == [
             "Apply num_warps 4 -> 2: 1.25x faster (95 % CI 1.23-1.26), 2 cases, verified on NVIDIA H200",
             "Refine softmax_kernel",
+            "Profile softmax_kernel on the emulator",
             "Check softmax.py",
             "Compare softmax.py with the last commit",
             "Record the baseline of softmax.py",
@@ -61,11 +62,12 @@ async def test_at_a_kernel_there_is_all_that_can_be_done(kernel, tmp_path):
         assert {str(action.kind) for action in found.values()} == {
             REWRITE,
             "refactor.kernel-lsp.check",
+            "refactor.kernel-lsp.profile",
             "refactor.kernel-lsp.compare",
             "source.kernel-lsp.baseline",
             "refactor.kernel-lsp.evidence",
         }
-        assert titles(await session.actions(uri, line=0)) == list(found)[2:]  # no kernel there
+        assert titles(await session.actions(uri, line=0)) == list(found)[3:]  # no kernel there
 
 
 @pytest.mark.thorough
@@ -74,7 +76,10 @@ async def test_only_what_is_asked_for(kernel, tmp_path):
     async with editor(tmp_path, environment=NO_GPU, **UNTIMED) as session:
         uri = session.open(kernel)
         for only, expected in (
-            (["refactor"], {REWRITE, *(f"refactor.kernel-lsp.{name}" for name in ("check", "compare", "evidence"))}),
+            (
+                ["refactor"],
+                {REWRITE, *(f"refactor.kernel-lsp.{name}" for name in ("check", "profile", "compare", "evidence"))},
+            ),
             (["refactor.rewrite"], {REWRITE}),
             ([REWRITE], {REWRITE}),
             (["refactor.kernel-lsp.check", "quickfix"], {"refactor.kernel-lsp.check"}),
@@ -103,6 +108,7 @@ async def test_nothing_is_run_where_nobody_is_trusted(kernel, tmp_path):
         why = reasons(found)
         assert set(why) == {
             "Refine softmax_kernel",
+            "Profile softmax_kernel on the emulator",
             "Check softmax.py",
             "Compare softmax.py with the last commit",
             "Record the baseline of softmax.py",
@@ -243,7 +249,7 @@ async def test_a_workload_is_drafted_and_never_overwritten(tmp_path):
         assert workload.read_text().startswith(DRAFT)
         workload.write_text("the user's own")
         await asyncio.sleep(1.1)  # what was read of the disk is taken as fresh for a second
-        with pytest.raises(Exception, match="such a file already"):
+        with pytest.raises(Exception, match="already exists"):
             await session.command("draft", *draft.command.arguments)
         assert workload.read_text() == "the user's own"
 

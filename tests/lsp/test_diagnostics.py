@@ -83,7 +83,7 @@ async def test_links_that_lead_in_a_circle_are_no_file_and_their_text_is_compile
     back.symlink_to(there.name)
     uri = session.open(there, BAD, "cuda")
     await session.until(lambda: messages(session, uri) == ['identifier "two" is undefined'])
-    with pytest.raises(JsonRpcException, match="in no file yet"):
+    with pytest.raises(JsonRpcException, match="not in a file yet"):
         await session.command("check", uri)
     assert not session.said
 

@@ -69,7 +69,7 @@ async def test_a_module_with_an_answer_is_refined_not_lowered(tmp_path, server):
         uri = session.open(path)
         titles = [action.title for action in await session.actions(uri, line=path.read_text()[:900].count("\n"))]
         assert CUDA not in titles
-        with pytest.raises(Exception, match="no plain PyTorch module"):
+        with pytest.raises(Exception, match="not a plain PyTorch module"):
             await session.command("lower", uri, "cuda")
 
 
@@ -119,7 +119,7 @@ async def test_a_verified_kernel_becomes_a_new_file(tmp_path):
         assert session.texts[uri].text == PROBLEM == path.read_text()
         after = await session.actions(uri)
         assert OFFER not in [one.title for one in after]
-        with pytest.raises(Exception, match="There is such a file already"):
+        with pytest.raises(Exception, match="This file already exists"):
             await session.command("apply", uri, verdict.id)
 
 

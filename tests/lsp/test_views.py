@@ -17,14 +17,14 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def session(tmp_path_factory):
-    """A folder with a Triton kernel that has two variants, a CUDA kernel beside it, and what has none."""
+    """A folder with a Triton kernel that has two variants, a CUDA kernel and a module beside it, and what has none."""
     folder = tmp_path_factory.mktemp("views")
     kernel = write_softmax(folder, 50, 1000)
     text = kernel.read_text()
     store_offer(folder, kernel, text.replace("num_warps=4", "num_warps=2"))
     store_offer(folder, kernel, text.replace("num_warps=4", "num_warps=8"), label="num_warps 4 -> 8", speedup=1.1)
-    for name in ("saxpy.cu", "saxpy_workload.py"):
-        shutil.copy(ROOT / "examples/cuda" / name, folder)
+    for name in ("cuda/saxpy.cu", "cuda/saxpy_workload.py", "kernelbench/mean_square.py"):
+        shutil.copy(ROOT / "examples" / name, folder)
     (folder / "plain.py").write_text("import triton\n")
     os.mkfifo(folder / "pipe.cu")
     os.mkfifo(folder / "pipe_workload.py")
@@ -56,6 +56,9 @@ async def test_machine_code_is_told_apart_by_line_and_by_role(session):
     assert all("__ldcs" in (line := lines[one["line"] - 1]) or "[tail]" in line for one in loads)
     assert kernel["instructions"][0]["role"] is None
     assert max(one["live"] for one in kernel["instructions"]) > 4
+    ptx = [(one["line"], one["text"]) for one in kernel["ptx"]]
+    assert any("__ldcs" in lines[line - 1] for line, text in ptx if line and "ld.global.cs" in text)
+    assert [text.split()[0] for line, text in ptx if line is None][:2] == [".visible", ".param"]
 
 
 async def test_the_largest_instance_of_a_kernel_comes_first(session):
@@ -72,7 +75,11 @@ async def test_kernels_of_the_folder_with_what_is_known_of_each(session):
     found = await session.request("kernels", {})
     assert found["complete"]
     files = {one["uri"].rpartition("/")[2]: one for one in found["files"]}
-    assert list(files) == ["saxpy.cu", "softmax.py"]
+    assert list(files) == ["mean_square.py", "saxpy.cu", "softmax.py"]
+    module = files["mean_square.py"]
+    lines = (session.folder / "mean_square.py").read_text().splitlines()
+    assert lines[module["module"]].startswith("class Model(")
+    assert (module["kernels"], files["saxpy.cu"]["module"]) == ([], None)
     [saxpy], [softmax] = files["saxpy.cu"]["kernels"], files["softmax.py"]["kernels"]
     assert saxpy["facts"]["registers"] > 4
     assert saxpy["drift"] == []

@@ -239,14 +239,14 @@ def _caller(file):
 def _unusable(call):
     code = call.code
     if getattr(code, "co_qualname", code.co_name) != code.co_name or not _is_global(code):
-        return "it is no function of the module"
+        return "it is not a function of the module"
     if code.co_flags & _VARIADIC:
         return "it takes *args or **kwargs"
     for name, value in call.values.items():
         if not _described().can_be_given(value):
             return f"its argument `{name}` is a {type(value).__name__}"
     if call.late and (names := _rebound(code)):
-        return f"its argument `{names[0]}` is bound anew before it was seen"
+        return f"its argument `{names[0]}` is bound again before it was seen"
     return None
 
 

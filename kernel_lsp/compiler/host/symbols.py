@@ -60,7 +60,7 @@ def undefined_symbols(library: bytes) -> frozenset[str]:
         tables = [section for section in sections if section.name == ".dynsym"]
         symbols = [symbol for table in tables for symbol in read_symbols(table, sections)]
     except Exception as error:  # struct.error, IndexError and others that a damaged image may raise
-        raise ValueError("the built library is no ELF image that can be read") from error
+        raise ValueError("the built library is not a readable ELF image") from error
     if not tables:
         raise ValueError("the built library has no table of dynamic symbols")
     return frozenset(

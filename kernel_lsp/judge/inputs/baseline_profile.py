@@ -391,7 +391,7 @@ async def _measure_repeats(harness: Harness, baseline: Subject, profile: Baselin
     draw, launch_time = profile.draws[0], harness.launch_time
     seconds = (policy.DETERMINISM_RUNS - 1) * launch_time.launch_s[draw.case]
     if launch_time.is_slow(draw.case) and not launch_time.affords_inputs(seconds):
-        profile.unrepeated = "the baseline's own bits are not known, for a launch takes long"
+        profile.unrepeated = "the baseline's own bits are not known: a launch takes too long"
         profile.deterministic = False
     else:
         deadline = profile.deadline(harness, draw)

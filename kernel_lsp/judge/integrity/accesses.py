@@ -170,7 +170,7 @@ class FinalLooks:
         if found is not None:
             return ruling_of_finding(found, EmulatedRun(case, draw.family, draw.input_bytes)), ""
         blocks = "; ".join(f"`{each.kernel}` {len(each.blocks)} of {each.grid_blocks:,}" for each in ran.launches[:3])
-        return None, blocks + (f"; not further, for {ran.ended}" if ran.ended else "")
+        return None, blocks + (f"; no further: {ran.ended}" if ran.ended else "")
 
     async def _sampled(self, made: _Emulated, version: Subject, draw: Draw, request: SampleBlocks) -> SampledRun:
         await made.harness.fill(version, draw)

@@ -36,7 +36,7 @@ def tokenised(tokenizer: ChatTokenizer, file: Path, length: int) -> tuple[list[d
         NotTrainableError: the tokenizer has no chat template, or one that leaves out parts of a conversation.
     """
     if not tokenizer.chat_template or tokenizer.eos_token is None:
-        raise NotTrainableError("The model's tokenizer has no chat template or no end token: it is no chat model.")
+        raise NotTrainableError("The model's tokenizer has no chat template or no end token: it is not a chat model.")
     rows: list[dict[str, list[int]]] = []
     longer = 0
     for line in _lines(file):

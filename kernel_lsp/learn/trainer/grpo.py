@@ -176,7 +176,7 @@ def main() -> None:
     try:
         take_step(job, folder, step)
     except torch.OutOfMemoryError:
-        fix = "Lower `learn.length` or `learn.rank` and begin anew; or let `learn.gpu` name a larger GPU."
+        fix = "Lower `learn.length` or `learn.rank` and start again; or let `learn.gpu` name a larger GPU."
         report(TrainingEvent(kind="failed", message="The GPU's memory ran out while training.", fix=fix))
         sys.exit(2)
 

@@ -78,7 +78,7 @@ class CodeLenses:
             return [Lens(failed if self._analysis.is_compiled(document) else "compiling", "")]
         facts = [fact for _, fact in facts_of(found[:1], kernel)]
         if not facts:
-            return [Lens("no launch says how to compile this", "")]
+            return [Lens("not compiled: no launch says with which arguments", "")]
         saved = None
         if self._settings.at(document.path).editor.cost_lens:
             saved = _hungriest([fact for _, fact in facts_of(self._analysis.of_saved(document.uri)[:1], kernel)])

@@ -1,4 +1,4 @@
-"""Hover: a kernel's facts and last verdict, or what a line became; first of all the rules of findings there."""
+"""Hover: a kernel's facts, last verdict and profile, or what a line became; first the rules of findings there."""
 
 from collections import Counter
 
@@ -10,6 +10,7 @@ from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.compiled import MachineLine, facts_of
 from kernel_lsp.lsp.diagnostics import Board
 from kernel_lsp.lsp.documents import Document, Documents
+from kernel_lsp.lsp.profiles import Profiles
 from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.rule_pages import rules_of
 from kernel_lsp.lsp.settings import ClientSettings
@@ -31,9 +32,11 @@ class Hover:
         analysis: Analysis,
         results: StoredVerdicts,
         board: Board,
+        profiles: Profiles,
     ) -> None:
         self._client, self._documents, self._settings = client, documents, settings
         self._analysis, self._results, self._board = analysis, results, board
+        self._profiles = profiles
 
     def hover(self, params: types.HoverParams) -> types.Hover | None:
         """Return the hover text for a position, None if there is none."""
@@ -66,7 +69,8 @@ class Hover:
                 on = f" on {last.device}" if last.device else ""
                 speedup = f", {speedup_text(last.speedup)}" if last.speedup is not None else ""
                 parts.append(f"Last verdict: {last.verdict}{speedup}{on}, on {last.label}.")
-        return parts, kernel.name_span
+        counted = [one for one in self._profiles.of(document) if one.name == kernel.name]
+        return [*parts, *(one.table for one in counted)], kernel.name_span
 
     def _machine_code(self, document: Document, at: types.Position) -> tuple[list[str], Span | None]:
         """Return what became of a line in the kernel with most instructions of it, as templates make several."""

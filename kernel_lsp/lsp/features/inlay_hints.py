@@ -8,6 +8,7 @@ from lsprotocol import types
 
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.documents import Document, Documents
+from kernel_lsp.lsp.profiles import Profiles
 from kernel_lsp.lsp.settings import ClientSettings
 
 Hint = tuple[int, str, str]
@@ -19,14 +20,16 @@ _PLACE = ("kernel", "path", "line")
 
 
 class InlayHints:
-    """The hints of a text, from its last compilation and its last run."""
+    """The hints of a text, from its last compilation, its last run and its last profile."""
 
-    def __init__(self, documents: Documents, settings: ClientSettings, analysis: Analysis) -> None:
-        self._documents, self._settings, self._analysis = documents, settings, analysis
+    def __init__(self, documents: Documents, settings: ClientSettings, analysis: Analysis, profiles: Profiles) -> None:
+        self._documents, self._settings = documents, settings
+        self._analysis, self._profiles = analysis, profiles
         self._sources: dict[str, Source] = {  # by the setting that asks for them
             "register_hints": self.register_hints,
             "sector_hints": self.sector_hints,
             "bank_hints": self.bank_hints,
+            "profile_hints": self.profile_hints,
         }
 
     def hints(self, params: types.InlayHintParams) -> list[types.InlayHint]:
@@ -71,6 +74,13 @@ class InlayHints:
                 wavefronts = counted["shared_load_wavefronts"] + counted["shared_store_wavefronts"]
                 meaning = f"Passes over the banks of shared memory for each request; {conflicts} in all are conflicts"
                 yield line, f"{wavefronts / requests:.1f}-way", meaning
+
+    def profile_hints(self, document: Document) -> Iterator[Hint]:
+        """Yield `counted: 31 % of instructions, 50 % of traffic` at each costly line of a profiled kernel."""
+        for kernel in self._profiles.of(document):
+            for one in kernel.lines:
+                if one.line:
+                    yield one.line, one.hint, f"{one.hint[0].upper()}{one.hint[1:]} of `{kernel.name}`. {kernel.about}"
 
     def _counted(self, document: Document) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the counts of the last emulated run at each line of a text, summed over its kernels."""

@@ -96,7 +96,7 @@ class JobRequests:
             raise JsonRpcInvalidParams(f"A kernel is written in one of {', '.join(dict(kind.choices))}.")
         if kind.subject is JobSubject.MODULE and document.module is None:
             fix = "It needs `Model`, `get_inputs` and `get_init_inputs`; a file with a `ModelNew` is refined."
-            raise SourceError("This is no plain PyTorch module.", document.path, fix=fix)
+            raise SourceError("This is not a plain PyTorch module.", document.path, fix=fix)
         try:
             job, joined = self._jobs.start(JobRequest(kind, document, kernel, label))
         except NoGpuError as error:

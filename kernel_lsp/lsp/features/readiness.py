@@ -41,7 +41,7 @@ class Readiness:
     def _missing(self, need: Need, document: Document, status: "DocumentStatus", label: str) -> str | None:
         match need:
             case Need.FILE:
-                return None if document.on_disk else "this text is in no file yet: save it first"
+                return None if document.on_disk else "this text is not in a file yet: save it first"
             case Need.TRUST:
                 why = "this folder is not trusted: nothing in it is compiled or run"
                 return None if self._permission.covers(document) else why
@@ -62,10 +62,10 @@ class Readiness:
                 return None if status.saved else why
             case Need.NO_ERRORS:
                 wrong = self._board.wrong(document.uri)
-                return "it has errors: only what is well is recorded" if wrong else None
+                return "it has errors: only a file without errors is recorded" if wrong else None
 
 
 def _wanted_workload(document: Document) -> str:
     if document.language is not None and source_part(document.language).launches_itself:
-        return f"it has no problem, so nothing says what is right: write {document.path.stem}_problem.py beside it"
-    return "it has no workload, so nothing says how it is called and what is right: draft one"
+        return f"it has no problem file, which says what is right: write {document.path.stem}_problem.py beside it"
+    return "it has no workload, which says how it is called and what is right: draft one"

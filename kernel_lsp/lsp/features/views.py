@@ -100,7 +100,7 @@ class Views:
         return ServerStatus(__version__, gpu, model, tuple(settings.refine.proposers))
 
     async def kernels(self, _: Nothing) -> KernelFiles:
-        """Return the files with kernels in the workspace, and the known facts on each kernel."""
+        """Return the files with kernels or a plain module in the workspace, and the known facts on each kernel."""
         from kernel_lsp.lsp import overview
 
         paths = await asyncio.to_thread(overview.kernel_paths, self._folders.paths)
@@ -108,7 +108,7 @@ class Views:
         for uri in dict.fromkeys([*map(uri_of, paths), *(d.uri for d in self._documents if d.on_disk)]):
             try:
                 document = self._documents.read(uri)
-                if not document.kernels:
+                if not document.kernels and document.module is None:
                     continue
                 status = await self._results.of(document)
             except KernelLspError as error:  # the file is gone, or is not text
@@ -116,7 +116,7 @@ class Views:
                     files.append(_unreadable(uri, error))
                 continue
             known = None
-            if self._permission.covers(document):
+            if document.kernels and self._permission.covers(document):
                 known = await asyncio.to_thread(overview.look_at, document, self._settings.at(document.path))
             files.append(self._file(document, status, known))
         return KernelFiles(tuple(files), complete=len(paths) < overview.MOST)
@@ -125,14 +125,15 @@ class Views:
         last = status.last
         return FileRow(
             uri=document.uri,
-            language=document.kernels[0].language,
-            trusted=known is not None,
+            language=document.kernels[0].language if document.kernels else "",
+            trusted=self._permission.covers(document),
             workload=status.workload is not None,
             problem=status.problem,
             measured=status.measured,
             last=LastVerdict(last.id, last.verdict, last.label, last.speedup) if last else None,
             checked=self._checks.found(document),
             passed=self._checks.passed(document),
+            module=document.range(document.module).start.line if document.module is not None else None,
             kernels=tuple(_kernel(document, kernel, status, known) for kernel in document.kernels),
         )
 
@@ -200,7 +201,7 @@ def _instructions_html(kernels: tuple[KernelOpcodes, ...], arch: str | None) -> 
 
 
 def _unreadable(uri: str, error: KernelLspError) -> FileRow:
-    return FileRow(uri, "", True, False, error.said, None, None, None, None, ())
+    return FileRow(uri, "", True, False, error.said, None, None, None, None, None, ())
 
 
 def _kernel(document: Document, kernel: Kernel, status: "DocumentStatus", known: "KnownFacts | None") -> KernelRow:

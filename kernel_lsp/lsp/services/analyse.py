@@ -21,6 +21,7 @@ from pydantic import TypeAdapter
 
 from kernel_lsp.check.places import base_name
 from kernel_lsp.compiler.opcodes import role_of
+from kernel_lsp.compiler.ptx_lines import ptx_lines
 from kernel_lsp.compiler.sass import SassInstruction
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import CannotJudgeError, SourceError
@@ -35,7 +36,7 @@ from kernel_lsp.judge.facts import (
     workload_paths,
 )
 from kernel_lsp.lsp.service import Emit, Handler
-from kernel_lsp.lsp.wire import KernelCode, MachineInstruction
+from kernel_lsp.lsp.wire import KernelCode, MachineInstruction, PtxLine
 from kernel_lsp.source.candidate import SourceFile
 
 _FACTS = TypeAdapter(list[ArchFacts])
@@ -147,7 +148,8 @@ def _codes(source: SourceFile, built: Built, settings: Settings) -> list[KernelC
             )
             for position, one in enumerate(kernel.code.instructions)
         )
-        found.append(KernelCode(kernel.arch, kernel.name, steps))
+        ptx = tuple(PtxLine(*one) for one in ptx_lines(kernel.ptx or "", kernel.code.function, path))
+        found.append(KernelCode(kernel.arch, kernel.name, steps, ptx))
     names = [base_name(one.name) for one in found]
     return sorted(
         found, key=lambda one: (names.index(base_name(one.name)), -max(step.live for step in one.instructions))

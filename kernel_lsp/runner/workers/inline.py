@@ -288,7 +288,7 @@ class Runtime:
     def _at(self, place: int) -> Launchable:
         number = bisect_right(self._starts, place) - 1
         if number < 0 or place > self._build.kernels[number].end:
-            raise WorkloadError("a function that is no kernel is launched")
+            raise WorkloadError("a function that is not a kernel is launched")
         return self._build.kernels[number]
 
 

@@ -72,7 +72,10 @@ async def test_what_is_right_is_a_candidate_and_a_search_that_is_killed_goes_on(
         assert {name: r["eager"]["verdict"] for name, r in results.items()} == {"1.19.0": "UNTIMED"}
         assert "correct 1 (50 %)" in said
         assert "fast_p, eager 0: 50 %" in said, "and no other p, for nothing was timed"
-        assert "no answer level 1 problem 25: nothing can be timed here, for there is no GPU: of 1 candidates" in said
+        assert (
+            "no answer level 1 problem 25: nothing can be timed here, as this machine has no GPU: of 1 candidates"
+            in said
+        )
         assert "1 WRONG" in said
         out = json.loads((tmp_path / "out.json").read_text())
         assert [(s["number"], s["answer"] is None, s["outcomes"]) for s in out["searches"]] == [
@@ -99,7 +102,7 @@ async def _asked(server, times: int) -> None:
         ((), {"MODEL_ENDPOINT": "unix:/nowhere"}, 2, "/nowhere"),
         (("--strategy", "tuner-only"), {}, 2, "Only a model can write a kernel for a module"),
         (("--write", "triton"), {"MODEL_PROFILE": "kevin-32b"}, 2, "write CUDA, and Triton is asked for"),
-        ((), {"REFINE_UNTIMED": "false"}, 3, "Nothing can be timed here, for there is no GPU."),
+        ((), {"REFINE_UNTIMED": "false"}, 3, "Nothing can be timed here, as this machine has no GPU."),
         (("--candidates", "candidates"), {}, 2, "Candidates are either there or searched for."),
     ],
 )
@@ -143,7 +146,7 @@ async def test_a_file_from_elsewhere_is_left_alone(tmp_path):
         process = bench.start(*ASKED)
         _, complaints = await asyncio.to_thread(process.communicate, timeout=120)
     assert process.returncode == 2
-    assert "There is such a file already" in complaints
+    assert "This file already exists" in complaints
     assert (tmp_path / HERE).read_text() == "mine"
     assert server.bodies == []
 

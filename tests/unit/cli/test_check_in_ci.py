@@ -109,7 +109,7 @@ def test_a_baseline_is_recorded_and_held_to(kernel_lsp, repository):
     (repository / "scale.cu").write_text(BROKEN)
     answer = kernel_lsp("check", ".", "--update-baseline")
     assert answer.returncode == 1
-    assert "Not recorded, for it has errors: scale.cu" in answer.stderr
+    assert "Not recorded, because it has errors: scale.cu" in answer.stderr
     assert baseline.read_text() == before
     baseline.write_text("{")
     answer = kernel_lsp("check", ".")

@@ -153,7 +153,7 @@ def test_settings_that_are_no_table(kernel_lsp, tmp_path):
     (tmp_path / "pyproject.toml").write_text("[tool]\nkernel-lsp = 3\n")
     answer = kernel_lsp("report")
     assert answer.returncode == 2
-    assert answer.stderr.startswith("error The project's settings are no table.")
+    assert answer.stderr.startswith("error The project's settings are not a table.")
     assert "pyproject.toml:2" in answer.stderr
 
 

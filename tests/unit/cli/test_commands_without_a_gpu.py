@@ -59,7 +59,7 @@ def kernel_lsp(tmp_path):
 def test_a_model_that_no_gpu_here_holds(kernel_lsp):
     answer = kernel_lsp("model", "fit", "kevin-32b")
     assert answer.returncode == 3, answer.stderr
-    assert "No model can be served here, for there is no GPU." in answer.stderr
+    assert "No model can be served here: this machine has no GPU." in answer.stderr
 
 
 def test_check_is_green_on_a_good_kernel(kernel_lsp):
@@ -222,7 +222,7 @@ def test_each_of_several_workloads_judges_and_is_named(kernel_lsp, tmp_path):
 def test_refine_needs_a_gpu(kernel_lsp):
     answer = kernel_lsp("refine", "scale.cu")
     assert answer.returncode == 3
-    assert "there is no GPU" in answer.stderr
+    assert "this machine has no GPU" in answer.stderr
     assert "fix" in answer.stderr
 
 

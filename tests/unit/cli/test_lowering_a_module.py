@@ -45,7 +45,7 @@ async def test_what_is_right_but_untimed_is_told_and_not_written(tmp_path):
         model = {"MODEL_ENDPOINT": f"unix:{server.socket}", "MODEL_NAME": "tiny", "MODEL_PROFILE": "general"}
         code, said = await kernel_lsp(tmp_path, "refine", "scale.py", "--write", "triton", "--apply", **model)
     assert code == 0
-    assert "nothing can be timed here, for there is no GPU: of 1 candidates 1 build and 1 are right" in said
+    assert "nothing can be timed here, as this machine has no GPU: of 1 candidates 1 build and 1 are right" in said
     assert "One program for 64 elements UNTIMED" in said
     assert not (tmp_path / "scale_triton.py").exists()
     assert (tmp_path / "scale.py").read_text() == PROBLEM
@@ -57,7 +57,7 @@ async def test_what_is_right_but_untimed_is_told_and_not_written(tmp_path):
         (("scale.py",), {}, "No model server is running on this machine."),
         (("scale.py", "--strategy", "tuner-only"), {}, "Only a model can write a kernel for a module"),
         (("scale.py", "--write", "triton"), {"MODEL_PROFILE": "kevin-32b"}, "write CUDA, and Triton is asked for"),
-        (("scale.py", "--write", "cuda", "--apply"), {"MODEL_PROFILE": "general"}, "There is such a file already."),
+        (("scale.py", "--write", "cuda", "--apply"), {"MODEL_PROFILE": "general"}, "This file already exists."),
         (
             ("scale_cuda.py", "--write", "cuda"),
             {},
@@ -82,7 +82,7 @@ async def test_a_new_file_takes_the_place_of_none(tmp_path):
     apply_changes([made])
     assert made.path.read_text() == code_of(RIGHT)
     made.path.write_text("mine")
-    with pytest.raises(SourceError, match="There is such a file already, so it was left alone"):
+    with pytest.raises(SourceError, match="This file already exists, so it was left alone"):
         apply_changes([made])
     assert made.path.read_text() == "mine"
     assert unified_diff(made.path, None, "a\n").startswith(f"--- /dev/null\n+++ b/{made.path}\n@@ -0,0 +1 @@\n+a\n")

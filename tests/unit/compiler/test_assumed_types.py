@@ -237,7 +237,7 @@ def test_a_missing_package_matters_only_where_its_value_does(tmp_path: Path) -> 
     assert f"the test at versions.py, line 3 does not hold, {why}" in assumed["copied"].types
     assert f"the test at versions.py, line 5 holds, {why}" in assumed["copied"].types
     assert assumed["marked"].compiled
-    assert assumed["marked"].types[0].startswith("without its decorators, for versions.py, line 2")
+    assert assumed["marked"].types[0].startswith("without its decorators, because versions.py, line 2")
     assert not assumed["asks"].compiled
     assert "not_installed_anywhere" in assumed["asks"].problem
     assert not made.build.diagnostics, "it is a module of others that is missing"

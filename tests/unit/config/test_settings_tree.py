@@ -137,7 +137,7 @@ def test_what_is_no_size(text):
 
 @pytest.mark.parametrize("given", ["normal,enormous", ["normal", "enormous"]])
 def test_an_unknown_input_family_is_refused_with_the_known_ones(load, given):
-    with pytest.raises(ConfigurationError, match=r"`enormous` is no input family; these are: normal, .*, weights"):
+    with pytest.raises(ConfigurationError, match=r"`enormous` is not an input family; these are: normal, .*, weights"):
         load(overrides={"judge.families": given})
 
 

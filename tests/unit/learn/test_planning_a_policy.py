@@ -74,7 +74,7 @@ def test_nothing_is_paid_where_nothing_can_be_timed_unless_told_so(tmp_path):
 
 @pytest.mark.parametrize("name", ["", "../other", "a b"])
 def test_a_name_that_is_no_folder_is_refused(tmp_path, name):
-    with pytest.raises(ConfigurationError, match="no name for an adapter"):
+    with pytest.raises(ConfigurationError, match="cannot be the name of an adapter"):
         plan(tmp_path, name=name)
 
 

@@ -149,7 +149,7 @@ def test_a_plan_is_for_one_job(dataset, weights, tmp_path):
 
 def test_what_cannot_be_trained_is_said(dataset, weights, tmp_path):
     for name in ("../up", "", ".", "a b"):
-        with pytest.raises(ConfigurationError, match="is no name for an adapter"):
+        with pytest.raises(ConfigurationError, match="cannot be the name of an adapter"):
             sft.plan_sft(dataset, name, settings(tmp_path), weights)
     with pytest.raises(ConfigurationError, match="No base model is named"):
         sft.plan_sft(dataset, "a", settings(tmp_path))

@@ -17,7 +17,7 @@ async def test_a_job_that_has_ended_has_its_name_and_no_text(tmp_path):
     background = MagicMock(start=asyncio.ensure_future)
     results = MagicMock(settle=AsyncMock())
     path = tmp_path / "long.cu"
-    jobs = Jobs(MagicMock(), background, *[MagicMock()] * 4, results)
+    jobs = Jobs(MagicMock(), background, *[MagicMock()] * 4, results, MagicMock())
     job, _ = jobs.start(JobRequest(CHECK, Document(path.as_uri(), path, "// 5,000 lines", 7, "utf-16")))
     assert job.wanted.document.text
     assert jobs.cancel(job.id)

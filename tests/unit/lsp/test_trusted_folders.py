@@ -59,7 +59,7 @@ def test_withdrawing_covers_what_lies_below(trust, project):
 
 def test_a_folder_within_a_trusted_one_cannot_be_withdrawn_alone(trust, project):
     trust.add(project)
-    with pytest.raises(ConfigurationError, match="lies in"):
+    with pytest.raises(ConfigurationError, match="because it is in"):
         trust.remove(project / "deep")
     assert trust.covers(project / "deep")
 

@@ -134,8 +134,8 @@ def test_one_that_cannot_be_prepared_is_left_to_the_job_to_explain(warm, tasks, 
 )
 def test_it_is_kept_on_a_machine_with_a_gpu_that_times_nothing(gpu, busy, expected):
     settings = Settings(editor=Settings().editor.model_copy(update={"ready_minutes": 7}))
-    jobs = Jobs(Mock(), Mock(), Mock(), Mock(at=lambda _: settings), *[Mock()] * 3)
-    jobs.gpu, jobs._spare = gpu, Mock()
+    jobs = Jobs(Mock(), Mock(), Mock(), Mock(at=lambda _: settings), *[Mock()] * 4)
+    jobs.gpu, jobs._warm_service = gpu, Mock()
     jobs._turn = SimpleNamespace(locked=lambda: busy)
     jobs.expect(Mock(path=os.devnull))
-    assert [call.args[0].editor.ready_minutes for call in jobs._spare.keep.call_args_list] == expected
+    assert [call.args[0].editor.ready_minutes for call in jobs._warm_service.keep.call_args_list] == expected

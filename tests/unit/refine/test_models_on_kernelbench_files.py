@@ -295,7 +295,7 @@ def test_a_kernel_for_a_module_is_a_file_of_its_own(tmp_path):
     with pytest.raises(SourceError, match="older version"):
         offer.place(SourceFile(path, PROBLEM.replace("3 * x", "4 * x")), None)
     made.file.path.touch()
-    with pytest.raises(SourceError, match="There is such a file already"):
+    with pytest.raises(SourceError, match="This file already exists"):
         offer.place(elsewhere, None)
 
 

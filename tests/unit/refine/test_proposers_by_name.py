@@ -81,5 +81,7 @@ def test_an_untimed_search_judges_what_is_proposed_and_finds_nothing_faster(tmp_
         "no Python": "BUILD_FAILED",
     }
     assert found.best is None
-    assert found.reason == ("nothing can be timed here, for there is no GPU: of 3 candidates 2 build and 1 are right")
+    assert found.reason == (
+        "nothing can be timed here, as this machine has no GPU: of 3 candidates 2 build and 1 are right"
+    )
     assert len(kept) == 3

@@ -148,7 +148,7 @@ def test_what_is_no_answer_is_named_with_its_line(tmp_path):
     _, err = (process := run(tmp_path)).communicate(timeout=100)
     assert process.returncode == 2
     assert "answers.jsonl:2" in err
-    assert "This line is no JSON" in err
+    assert "This line is not JSON" in err
 
 
 @pytest.mark.thorough

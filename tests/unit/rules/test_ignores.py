@@ -85,7 +85,7 @@ def test_an_unused_ignore_is_reported_where_its_rule_could_have_spoken():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("KL999", "`KL999` is no rule"),
+        ("KL999", "`KL999` is not a rule"),
         ("bank-conflict", "write KL031"),
         ("kl031", "write KL031"),
         ("KL001", "`KL001` cannot be silenced"),

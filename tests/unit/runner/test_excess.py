@@ -96,7 +96,7 @@ def test_a_worker_that_starts_many_processes_is_ended(pool, run):
         return worker.pid, caught.value.message
 
     leader, message = run(main())
-    assert "stopped, for it started" in message
+    assert "stopped: it started" in message
     end = time.monotonic() + 5
     while members(leader) and time.monotonic() < end:
         time.sleep(0.05)

@@ -280,7 +280,7 @@ def test_a_file_without_a_model_is_no_answer(mixer):
 
 def test_what_is_no_plain_value_is_refused_by_name():
     text = MIXER.read_text().replace('"both"]', "torch.float32]")
-    with Instead("cpu"), pytest.raises(WorkloadError, match="no plain value"):
+    with Instead("cpu"), pytest.raises(WorkloadError, match="not a plain value"):
         _ = load_workload(text, MIXER).calls
 
 
