@@ -319,7 +319,7 @@ def below(pid: int) -> set[int]:
     return {one for child in children(pid) for one in (child, *below(child))}
 
 
-async def gone(pids: set[int], seconds: float = 5.0) -> None:
+async def gone(pids: set[int], seconds: float = 60.0) -> None:
     """Wait until all of them have ended."""
     deadline = time.monotonic() + seconds
     while left := alive(pids):

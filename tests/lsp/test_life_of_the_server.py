@@ -58,7 +58,7 @@ def test_it_starts_at_once_and_weighs_little():
         assert int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) < 120 * 1024
         server.stdin.write(frame(id=2, method="shutdown") + frame(method="exit"))
         server.stdin.flush()
-        assert server.wait(5) == 0
+        assert server.wait(60) == 0
 
 
 def test_nothing_heavy_is_imported():
@@ -212,13 +212,13 @@ def test_it_serves_one_client_over_a_socket():
         stream.write(frame(id=2, method="shutdown") + frame(method="exit"))
         stream.flush()
         assert read(stream) == {"id": 2, "jsonrpc": "2.0", "result": None}
-        assert server.wait(5) == 0
+        assert server.wait(60) == 0
 
 
 def test_a_client_that_hangs_up_ends_it():
     with start("--socket", "0") as server:
         connect(server).close()
-        assert server.wait(5) == 1
+        assert server.wait(60) == 1
 
 
 def test_a_port_in_use_is_said():
@@ -242,7 +242,7 @@ async def test_nothing_outlives_it(end, tmp_path):
             session.client._server.stdin.close()
         else:
             os.kill(session.pid, end)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while left := alive(pids):
             assert time.monotonic() < deadline, f"still there: {left}"
             await asyncio.sleep(0.05)
