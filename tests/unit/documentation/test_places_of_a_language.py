@@ -92,11 +92,11 @@ def test_a_fifth_language_is_one_folder_and_one_line(tmp_path: Path) -> None:
 
 def test_an_architecture_is_one_row_and_its_first_gpu_another(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = replace(architectures.ARCHITECTURES["sm_120"], threads=1664)
-    monkeypatch.setitem(architectures.ARCHITECTURES, "sm_130", limits)
-    assert device_named("sm_130").limits == limits, "the table of architectures is enough to compile for it"
-    row = replace(device_named("H100"), name="X100", arch="sm_130", multiprocessors=154, clock_mhz=2000)
+    monkeypatch.setitem(architectures.ARCHITECTURES, "sm_990", limits)
+    assert device_named("sm_990").limits == limits, "the table of architectures is enough to compile for it"
+    row = replace(device_named("H100"), name="X100", arch="sm_990", multiprocessors=154, clock_mhz=2000)
     monkeypatch.setattr(device, "DEVICES", (*device.DEVICES, row))
-    assert device_named("x100") == device_named("sm_130") == row
+    assert device_named("x100") == device_named("sm_990") == row
     monkeypatch.setattr("kernel_lsp.device.choice.find_gpus", lambda: ())
     assert find_device(None, ["X100"]) == row
     assert emulated_devices(row)[-1] == row
