@@ -12,6 +12,7 @@ import pytest
 
 from kernel_lsp import __version__
 from kernel_lsp.compiler.language import compiler_part
+from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.refine.language import refine_part
 from kernel_lsp.runner.language import runner_part
 from kernel_lsp.source.kernel import Language
@@ -154,6 +155,13 @@ def test_the_page_of_the_protocol_is_as_its_records_are_declared():
 def test_the_extension_has_the_records_as_they_are_declared():
     written = protocol_page.TYPESCRIPT["TARGET"].read_text()
     assert protocol_page.TYPESCRIPT["protocol"]() == written, "run: python extension/scripts/protocol.py"
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/verdicts.md"])
+def test_every_verdict_is_described(name: str):
+    heads = re.findall(r"^\| ([A-Z_, ]+) \|", (ROOT / name).read_text(), re.MULTILINE)
+    described = {verdict for head in heads for verdict in head.split(", ")}
+    assert described == set(Outcome), f"the table of verdicts in {name}"
 
 
 def test_every_page_is_in_the_menu_of_the_site():
