@@ -1,6 +1,8 @@
 """A language is one folder and one line, an architecture one row: whoever adds one touches nothing else."""
 
 import ast
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from kernel_lsp.device import architectures, device
 from kernel_lsp.device.choice import find_device
 from kernel_lsp.device.device import device_named
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.language import source_part
 
 PACKAGE = Path(kernel_lsp.__file__).parent
 NAME_ONE = {
@@ -88,6 +91,26 @@ def test_a_fifth_language_is_one_folder_and_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WALK % (ROOMS,)]
     walked = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
     assert walked.stdout == "walked\n", walked.stderr
+
+
+@pytest.mark.parametrize("language", Language)
+def test_editors_find_the_files_of_every_language(language: Language) -> None:
+    part = source_part(language)
+    extension = PACKAGE.parent / "extension"
+    told = (extension / "src/files.ts").read_text()
+    events = json.loads((extension / "package.json").read_text())["activationEvents"]
+    assert part.editor_ids
+    for name in part.editor_ids:
+        assert f'language: "{name}"' in told, "`DOCUMENTS` of extension/src/files.ts"
+        assert f"onLanguage:{name}" in events, "`activationEvents` of extension/package.json"
+    found = {f".{suffix}" for braces in re.findall(r"\*\.\{([\w,]+)\}", told) for suffix in braces.split(",")}
+    assert part.python or found >= set(part.suffixes), "the pattern in `DOCUMENTS` of extension/src/files.ts"
+
+
+@pytest.mark.parametrize("language", Language)
+def test_every_language_has_its_row(language: Language) -> None:
+    page = (PACKAGE.parent / "docs/languages.md").read_text()
+    assert f"\n| `{language}` | " in page, "the first table of docs/languages.md"
 
 
 def test_an_architecture_is_one_row_and_its_first_gpu_another(monkeypatch: pytest.MonkeyPatch) -> None:
