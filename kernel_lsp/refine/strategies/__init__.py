@@ -12,6 +12,8 @@ from kernel_lsp.refine.strategies.climbing import climb
 from kernel_lsp.refine.strategies.turns import Turns
 from kernel_lsp.refine.workbench import Workbench
 
+_TUNER_SHARE = 0.4  # of the time, before a model is asked
+
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
@@ -24,9 +26,6 @@ class Strategy:
 
     search: Callable[[Workbench, Settings], Coroutine[Any, Any, None]]
     asks_model: bool = True
-
-
-_TUNER_SHARE = 0.4  # of the time, before a model is asked
 
 
 async def tuner_only(bench: Workbench, settings: Settings) -> None:
