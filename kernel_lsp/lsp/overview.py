@@ -83,7 +83,10 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _may_hold_kernels(path: Path) -> bool:
-    """Return True for a file with a kernel's sign, and for CUDA that cannot be read, which its user has to know."""
+    """Return True if a file's text has a sign of a kernel.
+
+    A file that cannot be read counts too, unless it is Python: its user has to know.
+    """
     try:
         if path.stat().st_size > LARGEST:
             return False
