@@ -7,7 +7,7 @@ from kernel_lsp.compiler.headers import user_headers
 from kernel_lsp.errors import SourceError, WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import HEADERS, find_kernels, language_of, read_source
-from kernel_lsp.source.language import suffixes
+from kernel_lsp.source.language import compiled_suffixes, suffixes
 from kernel_lsp.source.modules import is_answer, is_problem
 from kernel_lsp.source.python import is_python
 from kernel_lsp.source.triton import kernels_elsewhere
@@ -84,7 +84,7 @@ def _kernels_of(source: SourceFile) -> Iterator[SourceFile]:
             yield other
         return
     if source.path.suffix in HEADERS:
-        for path in (*sorted(folder.glob("*.cu")), *sorted(folder.glob("*.cuh"))):
+        for path in (path for suffix in compiled_suffixes() for path in sorted(folder.glob(f"*{suffix}"))):
             other = _read_quietly(path)
             if other is not None and any(h.path == source.path.resolve() for h in user_headers(other)):
                 yield other

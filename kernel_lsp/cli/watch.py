@@ -28,7 +28,7 @@ def watch(
     no_run: Annotated[bool, typer.Option("--no-run", help="Compile only; run no workload.")] = False,
     gpu: Gpu = None,
 ) -> None:
-    """Check the kernels below FOLDER, and again each time they, their workloads or their headers are saved."""
+    """Check the kernels below FOLDER; check one again when it, its workload or one of its headers is saved."""
     if not folder.is_dir():
         raise SourceError("This is not a folder.", folder, fix="Name the folder that your kernels lie in.")
     settings = settings_for(folder, gpu=gpu)

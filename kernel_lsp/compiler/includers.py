@@ -8,9 +8,10 @@ from kernel_lsp.compiler.headers import INCLUDE, user_headers
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels
 from kernel_lsp.source.grammar import blanked
+from kernel_lsp.source.language import compiled_suffixes
 
 _HEADERS = (".cuh", ".h", ".hpp", ".hh")
-_HOST = (".cu", ".cuh", ".cpp", ".cc")
+_HOST = (".cpp", ".cc")
 _FOLDERS_UP, _MOST_READ, _MOST_BYTES, _MOST = 3, 100, 1 << 20, 4
 
 
@@ -24,7 +25,7 @@ def including_files(source: SourceFile, folders: Sequence[Path] = ()) -> tuple[S
         source: the header, or a part of a program.
         folders: the user's include folders.
     """
-    if source.path.suffix not in (*_HEADERS, ".cu"):
+    if source.path.suffix not in (*_HEADERS, *compiled_suffixes()):
         return ()
     named = "" if source.path.suffix in _HEADERS else f'{source.path.name}"'
     names = [re.escape(k.name.rpartition("::")[2]) for k in find_cuda_kernels(source.text, source.path)]
@@ -54,5 +55,5 @@ def text_before(source: SourceFile, includer: SourceFile) -> SourceFile:
 def _around(header: Path) -> list[Path]:
     """Return the files near a header that may include it, without large ones."""
     files = [path for folder in header.parents[:_FOLDERS_UP] for path in sorted(folder.glob("*")) if path != header]
-    found = (path for path in files if path.suffix in _HOST and path.is_file())
+    found = (path for path in files if path.suffix in (*compiled_suffixes(), *_HOST) and path.is_file())
     return [path for path in found if path.stat().st_size <= _MOST_BYTES][:_MOST_READ]

@@ -114,7 +114,10 @@ class PartialModule:
         return tuple(guess for one in self._files.values() for guess in one._guessed.values())
 
     def missing_imports(self) -> list[tuple[int, str]]:
-        """Return line and module name of each unconditional import whose module is not installed."""
+        """Return line (from 1) and module name of the file's imports of modules that are not installed.
+
+        Only those count that stand at the top level by themselves: an `if` or `try` around one may be there for that.
+        """
         found: list[tuple[int, str]] = []
         for node in self._statements:
             match node:

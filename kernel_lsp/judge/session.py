@@ -254,7 +254,7 @@ async def _memory_is_back(gpu: Gpu, free: int) -> None:
 
 
 def pool_on(gpu: Gpu | None, settings: Settings) -> Pool:
-    """Return a pool of workers on this GPU, or without one."""
+    """Return a pool of workers on this GPU, or on the emulator if it is None; the caller closes the pool."""
     return Pool(gpu.uuid if gpu else None, warm_minutes=settings.runner.warm_minutes)
 
 

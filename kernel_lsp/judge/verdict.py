@@ -322,13 +322,19 @@ class Where(Record):
 class Evidence(Record):
     """Everything a verdict rests on.
 
-    `baseline_opcodes` and `candidate_opcodes` count the instructions of all kernels by kind (`build.opcodes.kind_of`),
-    where the verdict is FASTER; `sustained` is there where power limits the kernel. `protections` are what confined the
-    candidate's process (`runner.sandbox`); empty if it was never started. `traces` show what it ran on the GPU, `xids`
-    which faults the driver reported meanwhile, by NVIDIA's numbers. `build_way` is `fast` or `full` where the candidate
-    has `extensions`, else that of its build; `build_arch` is what it was compiled for, empty where nothing was. `where`
-    names the lane, where one of a pool judged. `trace` is where the time went, packed (`judge.spans`);
-    `final_checks` is there where a gain was confirmed, `program` where the workload was captured from one and timed.
+    Attributes:
+        protections: what confined the candidate's process (`runner.sandbox`); empty if it was never started.
+        build_way: `fast` or `full` where the candidate has `extensions`, else the way of its build.
+        build_arch: what it was compiled for; empty where nothing was.
+        traces: what the candidate ran on the GPU.
+        xids: faults that the driver reported meanwhile, by NVIDIA's numbers.
+        sustained: there where power limits the kernel.
+        baseline_opcodes, candidate_opcodes: instructions of all kernels, counted by kind
+            (`compiler.opcodes.kind_of`); there where the verdict is FASTER.
+        where: the lane that judged, if it was one of a pool.
+        trace: where the time went, packed (`judge.spans`).
+        final_checks: there where a gain was confirmed.
+        program: there where the workload was captured from a program, and that was timed.
     """
 
     created: str

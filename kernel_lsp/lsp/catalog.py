@@ -232,7 +232,13 @@ FIX = JobKind(
 )
 
 JOBS = {kind.name: kind for kind in (REFINE, LOWER, CHECK, PROFILE, COMPARE, BASELINE, REWRITE, FIX)}
-"""By name, in the order in which they are offered."""
+"""By name, in the order in which they are offered on their subject."""
+
+SEARCHES = (REFINE, LOWER)
+"""Jobs that are refused without a GPU, unless `refine.untimed` is set: all they do is look for what is faster.
+
+Other jobs that need a GPU are not offered without one, but a client that starts them gets the emulator's verdict.
+"""
 
 COMMANDS = (
     *(kind.command for kind in JOBS.values()),

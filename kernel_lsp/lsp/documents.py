@@ -15,12 +15,12 @@ from kernel_lsp.refine.kernel_generation import is_plain_module
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, language_of, read_source
 from kernel_lsp.source.kernel import Kernel, Language
+from kernel_lsp.source.language import suffix_for_editor
 from kernel_lsp.source.text import Lines, Span
 
 LARGEST = 2 << 20
 """Characters of the largest text that is parsed: a generated file of more would hold every other request up."""
 
-_SUFFIXES = {"cuda": ".cu", "cuda-cpp": ".cu", "python": ".py"}
 _MODULE = re.compile(rb"^class[ \t]+(Model)\b", re.MULTILINE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -195,7 +195,7 @@ def _path(uri: str, language: str) -> tuple[Path, bool]:
         return path, True
     last = re.sub(r"[^\w.\-]", "_", uri.rpartition("/")[2].rpartition(":")[2])
     name = Path(last.strip(".")[-100:] or "untitled")
-    return name.with_suffix(_SUFFIXES.get(language, name.suffix)), False
+    return name.with_suffix(suffix_for_editor(language) or name.suffix), False
 
 
 def _is_circle(path: Path) -> bool:

@@ -51,7 +51,7 @@ class Job:
         progress: the search's last report; None before the first.
         verdict: id of the verdict that its result rests on.
         notes: what was left out and why, sentences for the user.
-        result: the result of its work, see `kinds.job`; gone once it has ended.
+        result: the result of its work, see `lsp.services.job`; gone once it has ended.
         started: when it was given its turn, on the clock of `time.monotonic`; None before.
         heard: when `progress` was reported, on that clock.
         told: when its client was last notified, on that clock.

@@ -17,7 +17,7 @@ from lsprotocol import types
 
 from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.lsp.background import Background
-from kernel_lsp.lsp.catalog import CHECK, FIX, LOWER, REFINE, JobKind
+from kernel_lsp.lsp.catalog import CHECK, FIX, SEARCHES, JobKind
 from kernel_lsp.lsp.checks import KnownChecks
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import Document, Documents
@@ -44,7 +44,7 @@ _KEPT = 50  # ended jobs that are kept
 
 
 class NoGpuError(KernelLspError):
-    """A job that times needs a GPU, and this machine has none; known at once, so nothing is started."""
+    """A search needs a GPU, and this machine has none; known at once, so nothing is started."""
 
     def __init__(self, title: str) -> None:
         super().__init__(
@@ -114,7 +114,7 @@ class Jobs:
 
         Raises:
             ConfigurationError: the file is not trusted, is not on disk, or is too large.
-            NoGpuError: it is a search, which times, and there is no GPU.
+            NoGpuError: it is a search, and there is no GPU to time on.
         """
         document = wanted.document
         if not document.on_disk:
@@ -124,7 +124,7 @@ class Jobs:
             raise ConfigurationError("Nothing is run in a folder that you do not trust.", document.path, fix=fix)
         if document.is_too_large:
             raise ConfigurationError("This text is too large.", document.path)
-        if wanted.kind in (REFINE, LOWER) and self.gpu is False and not self._settings.at(document.path).refine.untimed:
+        if wanted.kind in SEARCHES and self.gpu is False and not self._settings.at(document.path).refine.untimed:
             raise NoGpuError(wanted.title)
         for job in self._jobs.values():
             if job.wanted.key == wanted.key and not job.state.ended:

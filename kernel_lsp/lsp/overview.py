@@ -87,7 +87,10 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _may_be_listed(path: Path) -> bool:
-    """Return True for a file with a sign of a kernel or module, and for unreadable CUDA, which its user has to know."""
+    """Return True for a file with a sign of a kernel or module.
+
+    A file that cannot be read counts too, unless it is Python: its user has to know.
+    """
     try:
         if path.stat().st_size > LARGEST:
             return False

@@ -23,6 +23,7 @@ from kernel_lsp.refine.kernel_generation import is_plain_module
 from kernel_lsp.refine.outcome import Exchange, Refinement, Tried
 from kernel_lsp.refine.progress import SearchProgress
 from kernel_lsp.refine.search import refine
+from kernel_lsp.refine.strategies import STRATEGIES
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.store.store import Store
@@ -49,8 +50,9 @@ def require_way(file: SourceFile, settings: Settings) -> None:
     """
     if not is_plain_module(file):
         return
-    if settings.refine.strategy == "tuner-only":
-        message = "Only a model can write a kernel for a module, and the strategy `tuner-only` asks none."
+    name = settings.refine.strategy
+    if not STRATEGIES[name].asks_model:
+        message = f"Only a model can write a kernel for a module, and the strategy `{name}` asks none."
         raise ConfigurationError(message, file.path, fix="Set `refine.strategy` to another one.")
     format_for(file, find_profile(find_endpoint(settings).profile), settings.refine.write)
 

@@ -58,7 +58,7 @@ async def refine(
     if (why := bench.settled()) is not None:
         bench.finish(why)
         return bench.result
-    running = start(STRATEGIES[session.settings.refine.strategy](bench, session.settings))
+    running = start(STRATEGIES[session.settings.refine.strategy].search(bench, session.settings))
     stopping = asyncio.create_task((stop or asyncio.Event()).wait())
     try:
         await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)

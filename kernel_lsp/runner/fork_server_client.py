@@ -30,7 +30,10 @@ _BACKLOG = 64
 
 
 class ForkedZygote:
-    """A zygote that is no child of this process, with the used methods of `asyncio.subprocess.Process`."""
+    """A zygote that the fork server forked, so that it is no child of this process.
+
+    It has those methods of `asyncio.subprocess.Process` that `OpenZygote` uses.
+    """
 
     def __init__(self, pid: int, handle: int) -> None:
         """Take its process id, and a pidfd, which is closed when the zygote has ended."""

@@ -23,7 +23,12 @@ class ZygoteGoneError(RunnerError):
 
 
 class OpenZygote:
-    """The parent's side of one zygote process."""
+    """A running zygote, as the process that started it sees it: a process that forks workers when it is asked to.
+
+    Args:
+        process: the zygote.
+        control: our end of the socket that it is asked over.
+    """
 
     def __init__(self, process: asyncio.subprocess.Process | ForkedZygote, control: socket.socket) -> None:
         self.process = process

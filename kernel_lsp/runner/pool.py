@@ -173,7 +173,7 @@ class Pool:
         processes: bool = True,
         **parameters: object,
     ) -> Worker:
-        """Return a fresh worker running `kernel_lsp.runner.workers.ROLE` with `parameters`.
+        """Return a fresh worker running the module ROLE of `kernel_lsp.runner.workers` with `parameters`.
 
         With `triton` or `problem` its zygote first imports modules for Triton or for KernelBench problems. Besides its
         own folder and the paths in `allowed` it may read the paths in `read`, write those in `write`, and start

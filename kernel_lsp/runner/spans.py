@@ -73,7 +73,7 @@ class SpanLog:
 
     @contextmanager
     def span(self, name: str) -> Generator[None]:
-        """Note the time of the block as the parent's own."""
+        """Note when the block of this `with` began and ended, as work of the parent process."""
         began = time.monotonic_ns()
         try:
             yield

@@ -30,21 +30,21 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A `__global__` function or a `@triton.jit` function.
+    """One kernel of a file: a `__global__` function of CUDA, or a Python function that `@triton.jit` or the like marks.
 
     Attributes:
         name: name with its namespaces (`ops::softmax`), as a launch would write it, without template arguments.
-        language: CUDA or Triton.
+        language: its own; CUDA also where its text stands in a Python file.
         path: file it stands in.
         span: the whole definition, with template header, attributes and decorators.
         name_span: the identifier alone.
-        body: the braces and what is between them (CUDA) or the function's block (Triton); empty for a macro's kernel.
+        body: the braces and what is between them (CUDA), or the function's block (Python); empty for a macro's kernel.
         parameters: in order.
-        template_parameters: texts such as `typename T` or `int BLOCK`; empty for a plain function.
-        launch_bounds: arguments of `__launch_bounds__` as written.
-        extern_c: declared with C linkage, so its entry name is `name`.
-        macro: name of the macro whose expansion defines it, else None.
-        autotuned: Triton kernel under `@triton.autotune`.
+        template_parameters: CUDA: texts such as `typename T` or `int BLOCK`; empty for a plain function.
+        launch_bounds: CUDA: arguments of `__launch_bounds__` as written.
+        extern_c: CUDA: True if it is declared with C linkage, so that its entry name is `name`.
+        macro: CUDA: name of the macro whose expansion defines it, else None.
+        autotuned: Triton: True under `@triton.autotune`.
     """
 
     name: str

@@ -20,6 +20,7 @@ class SourcePart(Protocol):
     Attributes:
         title: name of the language, for people.
         suffixes: of its files, each with its dot.
+        editor_ids: ids that editors have for the language of such files.
         python: True where the file is Python, which is imported; False where the file is compiled as it stands.
         fence: name of the language in a prompt's code blocks.
         highlighted_as: name of the language in code blocks for an editor.
@@ -32,6 +33,7 @@ class SourcePart(Protocol):
 
     title: str
     suffixes: tuple[str, ...]
+    editor_ids: tuple[str, ...]
     python: bool
     fence: str
     highlighted_as: str
@@ -72,6 +74,20 @@ def source_part(language: Language) -> SourcePart:
 def suffixes() -> tuple[str, ...]:
     """Return the suffixes of all kernel files."""
     return tuple(dict.fromkeys(suffix for language in Language for suffix in source_part(language).suffixes))
+
+
+@cache
+def compiled_suffixes() -> tuple[str, ...]:
+    """Return the suffixes of kernel files that are compiled as they stand, and may include headers and each other."""
+    parts = [part for part in map(source_part, Language) if not part.python]
+    return tuple(dict.fromkeys(suffix for part in parts for suffix in part.suffixes))
+
+
+@cache
+def suffix_for_editor(language_id: str) -> str | None:
+    """Return the first suffix of the files that editors call by a language id; None if they hold no kernels."""
+    parts = [part for part in map(source_part, Language) if language_id in part.editor_ids]
+    return parts[0].suffixes[0] if parts else None
 
 
 @cache

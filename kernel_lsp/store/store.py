@@ -108,7 +108,8 @@ class Store:
 
         Args:
             document: the verdict as JSON values. Columns are read from `id`, `verdict`, `stage`, `speedup` and, in
-                `evidence`, `kernel_path`, `baseline_digest`, `candidate_digest`, `candidate_label`, `device.name`.
+                `evidence`, `kernel_path`, `baseline_digest`, `candidate_digest`, `candidate_label` and the name of
+                the `device`.
         """
         evidence = cast(Document, document["evidence"])
         device = cast("Document | None", evidence["device"])

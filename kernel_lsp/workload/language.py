@@ -102,7 +102,7 @@ def workload_part(language: Language) -> WorkloadPart:
 
 
 def is_small(name: str) -> bool:
-    """Return True for the name of a number that is added to keep others from zero."""
+    """Return True if a parameter's name says that it is an epsilon, added to others to keep them from zero."""
     return _SMALL.match(name) is not None
 
 

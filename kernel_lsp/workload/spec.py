@@ -90,7 +90,7 @@ def find_workloads(
     or what a name such as `level_1_problem_19_sample_0_kernel.py` tells, `level1/19_*.py` in `problems`; any other
     `*_workload.py` beside it or below `folders` whose `KERNEL` names the file, as a path from the workload's own
     folder; `STEM_workload.py` below `folders` without a `KERNEL`. Where there is none of these, all captures of the
-    file (see `capture.find_captures`). `texts` holds files that are to be taken as they are there.
+    file (see `workload.capture.find_captures`). `texts` holds files that are to be taken as they are there.
 
     Raises:
         DraftError: one of them is a draft.

@@ -120,9 +120,9 @@ async def test_what_needs_a_workload_a_gpu_or_a_file_says_so(kernel, tmp_path):
     bare = tmp_path / "scale.cu"
     bare.write_text(BARE)
     async with editor(tmp_path, environment=NO_GPU) as session:
-        assert (
-            "no workload" in reasons(await session.actions(session.open(bare, language="cuda"), line=0))["Refine scale"]
-        )
+        found = await session.actions(session.open(bare, language="cuda"), line=0)
+        assert "no workload" in reasons(found)["Refine scale"]
+        assert ctrl_dot(found) == ["Check scale.cu", "Draft scale_workload.py from scale"]
         uri = session.open(kernel)
         found = await session.actions(uri)
         while "Refine softmax_kernel" not in reasons(found):  # the driver may take its time to answer

@@ -115,7 +115,11 @@ def _in_parts(unit: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 @_in_parts
 def rcp(x: Array) -> Array:
-    """Return MUFU.RCP, 1 / x."""
+    """Return MUFU.RCP: 1 / x, as raw bits of float32 like x, less than one unit in the last place from the exact value.
+
+    Zeros and subnormal numbers give infinity, infinity gives zero, both of the sign of x; so does a result too small
+    for a normal number.
+    """
     exponent, fraction = _fields(x)
     result = _number(_tables()["rcp"](fraction), -exponent - 1)
     sign = x & _MINUS

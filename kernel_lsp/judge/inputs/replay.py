@@ -124,9 +124,9 @@ class Replays:
 
 
 async def compare_launch(harness: Harness, subject: Subject, case: TimedCase, draw: Draw, launch: int) -> Ruling | None:
-    """Compare the outputs of one launch of the last segment with the right answer for `draw`.
+    """Return a ruling if the outputs of one launch of the last segment are not the right answer for `draw`, else None.
 
-    An error that rounding explains is WRONG; any other shows that the launch is not the one that was checked.
+    The ruling is WRONG where rounding explains the error, else ILLEGITIMATE: what was timed is not what was checked.
     """
     published = await subject.ask(Publish(recording=case.recording, launch=launch))
     compared = await harness.compare(subject, draw, published, buffer=case.sequence[launch], untouched=False)

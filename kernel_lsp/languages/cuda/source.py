@@ -11,6 +11,7 @@ from kernel_lsp.source.language import SourcePart
 class _Cuda:
     title = "CUDA"
     suffixes: tuple[str, ...] = (".cu", ".cuh")
+    editor_ids: tuple[str, ...] = ("cuda", "cuda-cpp")
     python = False
     fence = "cuda"
     highlighted_as = "cpp"

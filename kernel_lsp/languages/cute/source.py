@@ -20,6 +20,7 @@ _MODULES = frozenset(("cutlass.cute", "cutlass"))
 class _Cute:
     title = "CuTe DSL"
     suffixes: tuple[str, ...] = (".py",)
+    editor_ids: tuple[str, ...] = ("python",)
     python = True
     fence = "python"
     highlighted_as = "python"

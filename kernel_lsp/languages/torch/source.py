@@ -14,6 +14,7 @@ from kernel_lsp.source.modules import device_view, is_torch_file
 class _Torch:
     title = source_part(Language.CUDA).title
     suffixes: tuple[str, ...] = (".py",)
+    editor_ids: tuple[str, ...] = ("python",)
     python = True
     fence = "python"
     highlighted_as = "python"

@@ -12,6 +12,7 @@ from kernel_lsp.source.triton import find_triton_kernels
 class _Triton:
     title = "Triton"
     suffixes: tuple[str, ...] = (".py",)
+    editor_ids: tuple[str, ...] = ("python",)
     python = True
     fence = "python"
     highlighted_as = "python"

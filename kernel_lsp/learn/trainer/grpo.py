@@ -41,9 +41,10 @@ HALVES = 2
 def token_logprobs(
     model: Any, samples: Sequence[TrainingSample], temperature: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the log-probability of each answer's tokens under the model, and the mask of those that are there.
+    """Return the log-probability of each token of the answers, and a mask: 1 for a token, 0 for padding.
 
-    Both are of shape (samples, longest answer). Prompts end at a common edge, so that one slice has all answers.
+    Both have the shape (samples, longest answer). Prompts are padded on the left, so that all answers begin at the same
+    column; answers are padded on the right.
     """
     width = max(len(one.prompt) for one in samples)
     length = max(len(one.tokens) for one in samples)

@@ -42,7 +42,10 @@ _OLDER = "this result is for an older version of the kernel: judge it again"
 
 
 class CodeActions:
-    """Offers jobs, variants, evidence and drafts."""
+    """Offers what can be done at a place: jobs, variants that were found, their evidence, drafts of workloads, fixes.
+
+    For a running job it offers to stop it; a job that lacks something is listed as disabled, with the reason.
+    """
 
     def __init__(
         self,
@@ -157,7 +160,7 @@ class CodeActions:
         if running:
             return
         why = self._readiness.why_not(kind, document, status, label)
-        if why is None and kernel is not None:
+        if why is None and kernel is not None and kind.is_judging:
             self._jobs.expect(document)
         arguments = [document.uri, *(one for one in (kernel, label) if one is not None)]
         yield _command(kind.action.format(**named), kind.action_kind, kind.name, arguments, why)

@@ -18,7 +18,7 @@ from kernel_lsp.source.files import read_source
 
 
 class OpenTexts:
-    """Has open texts parsed and compiled."""
+    """Follows what the client opens, changes and closes, and has those texts parsed and compiled."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ class _Where(TypedDict):
 
 
 class JobContext:
-    """One job, as requested from `kinds.job`.
+    """One job, as requested from `lsp.services.job`.
 
     Attributes:
         path: the file.

@@ -1,10 +1,12 @@
 """Run one job, in a process of its own; `catalog.JOBS` names the function for each kind.
 
 Parameters: `work`, `path`, `kernel` (or null), `label` (or null), `texts` (open files as they are in the editor, by
-path) and `settings` (the tree as JSON). Events: `{"doing": text}`, `{"progress": refine.progress.Progress}`,
+path) and `settings` (the tree as JSON). Events: `{"doing": text}`, `{"progress": refine.progress.SearchProgress}`,
 `{"verdict": judge.verdict.Verdict}`, sent when it has been stored, `{"confirmed": Verdict}` before the final checks of
-a gain, and `{"notice": text}`. The result has `reason`, one
-sentence; `verdict`, the id of the one that it rests on, or null; and what its handler adds.
+a gain, and `{"notice": text}`.
+
+The handler returns a dict: `reason`, how the job ended, one sentence for the user; `verdict`, the id of the verdict
+that this rests on, or None; `notes`, if any, further sentences for the user; and what else its kind of job has found.
 
 Before a job is known the process may be asked to `prepare`, the only parameter then: its workers begin to import.
 During a search it may be given a `wish`, a sentence of the user's in `text`, for a model's further prompts.

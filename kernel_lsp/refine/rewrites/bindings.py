@@ -95,7 +95,11 @@ def function_of(node: Node) -> Node | None:
 
 
 def launched_name(node: Node) -> str | None:
-    """Return the kernel's name in `module.kernel`, `module["kernel"]` and `module[name]`; None for anything else."""
+    """Return the kernel's name in `module.kernel`, `module["kernel"]` or `module[name]`; None for anything else.
+
+    A name in brackets is looked up: it must be bound to a text. Template arguments and namespaces are cut off a text,
+    so that `"ops::scale<float>"` gives `scale`.
+    """
     if node.type == "attribute":
         return text_of(field(node, "attribute"))
     if node.type != "subscript":

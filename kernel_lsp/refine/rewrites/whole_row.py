@@ -176,7 +176,10 @@ def _repeated_loads(tree: TritonTree, steady: dict[str, str], fixed: set[str]) -
 
 
 def _one_load(tree: TritonTree, calls: list[Node], taken: set[str]) -> list[Edit]:
-    """Return edits that load once, before the statement of the first call, and use that value everywhere."""
+    """Return edits that load once, before the statement of the first call, and put that value in place of all calls.
+
+    There are none if the calls differ in `other`. The value's new name is added to `taken`.
+    """
     fills = [text_of(fill) if (fill := arguments(call)[1].get("other")) is not None else None for call in calls]
     # Without `other`, a masked load has undefined values behind its mask.
     if any(fill not in (None, fills[0]) for fill in fills):

@@ -1,9 +1,7 @@
-"""The search strategies, by their names in the setting `refine.strategy`.
-
-A strategy is a function of the workbench and the settings; it returns when nothing is left to try.
-"""
+"""The search strategies, by their names in the setting `refine.strategy`."""
 
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from kernel_lsp.config.settings import Settings
@@ -14,9 +12,20 @@ from kernel_lsp.refine.strategies.climbing import climb
 from kernel_lsp.refine.strategies.turns import Turns
 from kernel_lsp.refine.workbench import Workbench
 
-Strategy = Callable[[Workbench, Settings], Coroutine[Any, Any, None]]
-
 _TUNER_SHARE = 0.4  # of the time, before a model is asked
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One strategy.
+
+    Attributes:
+        search: a function of the workbench and the settings that returns when nothing is left to try.
+        asks_model: False if it never asks a model, so that it cannot write a kernel for a plain module.
+    """
+
+    search: Callable[[Workbench, Settings], Coroutine[Any, Any, None]]
+    asks_model: bool = True
 
 
 async def tuner_only(bench: Workbench, settings: Settings) -> None:
@@ -64,10 +73,10 @@ async def tuner_then_model(bench: Workbench, settings: Settings) -> None:
 
 
 STRATEGIES: dict[str, Strategy] = {
-    "tuner-only": tuner_only,
-    "serial": serial,
-    "beam": beam,
-    "tuner-then-model": tuner_then_model,
+    "tuner-only": Strategy(tuner_only, asks_model=False),
+    "serial": Strategy(serial),
+    "beam": Strategy(beam),
+    "tuner-then-model": Strategy(tuner_then_model),
 }
 
 

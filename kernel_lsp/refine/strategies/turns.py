@@ -30,7 +30,8 @@ class Trajectory:
     Attributes:
         number: from 0; two trajectories draw different answers to the same prompt.
         attempts: its turns so far.
-        ratio: of the latest answer to the user's file; infinite where it was not right, 1 where it was not timed.
+        ratio: time of the latest answer over that of the user's file. Infinite where it was not right; 1 where it was
+            right and not timed, 2 where it is known only to build.
     """
 
     number: int
@@ -121,7 +122,7 @@ class Turns:
 
 
 def survivors(trajectories: list[Trajectory], keep: int) -> list[Trajectory]:
-    """Return as many trajectories as before: the best `keep` by their latest answer, copied in turn."""
+    """Return as many trajectories as before, all copies of the `keep` whose latest answers have the lowest ratios."""
     best = sorted(trajectories, key=lambda t: t.ratio)[:keep]
     return [
         Trajectory(number, list(best[number % len(best)].attempts), best[number % len(best)].ratio)

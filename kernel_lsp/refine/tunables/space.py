@@ -123,7 +123,10 @@ def formulas(text: str) -> list[str]:
 
 
 def evaluate(formula: str, values: Mapping[str, int]) -> int | None:
-    """Return the value of an integer formula of `+ - * // % << >>`, names and parentheses; None if it has none."""
+    """Return the value of a formula: integers, names of `values`, `+ - * // % << >>` and parentheses.
+
+    It is None if the formula has anything else, or a name without a value, or divides by zero.
+    """
 
     def value(node: ast.expr) -> int:
         match node:

@@ -42,7 +42,10 @@ class Listener(Protocol):
 
 
 class WatchedAllocations(Operations):
-    """While active, every tensor made by a factory function lies between guards; unset memory holds `unset` bytes."""
+    """While active, puts guards around each tensor that a factory function of torch makes.
+
+    Memory that such a function leaves unset is filled with the byte `unset`.
+    """
 
     def __init__(self, listener: Listener | None = None, unset: int = POISON_BYTE) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType] - torch leaves its parameter untyped

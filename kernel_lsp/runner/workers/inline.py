@@ -299,7 +299,7 @@ def packed_arguments(address: int, sizes: Sequence[int]) -> list[bytes]:
 
 
 def resident_blocks(build: ExtensionBuild, kernel: Launchable, threads: int, shared_bytes: int) -> int:
-    """Return the number of blocks of a kernel that one multiprocessor can hold, by the tables of `device.occupancy`."""
+    """Return the number of blocks of a kernel that one multiprocessor can hold, by `compiler.occupancy`."""
     binary = build.binary
     assert binary is not None, "only what was built is launched"
     facts = next(facts for facts in binary.kernels if facts.entry == kernel.entry)

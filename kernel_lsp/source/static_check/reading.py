@@ -206,5 +206,5 @@ def _fills_an_object(call: ast.Call) -> bool:
 
 
 def _is_usual(name: str, call: ast.Call) -> bool:
-    """Return True if the call makes a refused name harmless: `model.modules()`, `functools.wraps(function)`."""
+    """Return True if the call makes a refused name harmless: `net.modules()`, `functools.wraps(function)`."""
     return name == "modules" or (name == "wraps" and len(call.args) == 1 and not call.keywords)

@@ -1,5 +1,7 @@
 """What is known of GPUs by their names, and what of one that the driver tells about."""
 
+from dataclasses import replace
+
 import pytest
 
 from kernel_lsp.device import architectures, device
@@ -42,10 +44,12 @@ def test_an_unknown_name_is_told_what_there_is(name):
         device_named(name)
 
 
-def test_an_architecture_without_a_gpu_of_its_own_keeps_its_limits():
-    device = device_named("sm_107")
-    assert (device.name, device.limits) == ("sm_107", ARCHITECTURES["sm_107"])
-    assert device.multiprocessors == device_named("sm_103").multiprocessors
+def test_an_architecture_without_a_gpu_of_its_own_keeps_its_limits(monkeypatch):
+    limits = replace(ARCHITECTURES["sm_90"], threads=1664)
+    monkeypatch.setitem(ARCHITECTURES, "sm_91", limits)
+    device = device_named("sm_91")
+    assert (device.name, device.limits) == ("sm_91", limits)
+    assert device.multiprocessors == device_named("sm_90").multiprocessors
 
 
 def test_every_row_is_of_a_known_architecture_and_has_a_name_of_its_own():
@@ -62,7 +66,8 @@ def test_what_the_driver_says_of_a_gpu_holds_over_the_table():
     assert (laptop.multiprocessors, laptop.memory_bytes) == (76, 16 * GIB)
     assert device_of(gpu("NVIDIA L4", "sm_89")).multiprocessors == 58  # a driver that does not say
     assert device_of(gpu("NVIDIA GeForce RTX 3060", "sm_86", 28)).multiprocessors == 28
-    assert device_of(gpu("NVIDIA X1", "sm_130", 200)).limits == ARCHITECTURES["sm_121"]
+    newest = max(ARCHITECTURES, key=arch_number)
+    assert device_of(gpu("NVIDIA X1", "sm_990", 200)).limits == ARCHITECTURES[newest]
 
 
 def test_what_is_built_for_is_the_gpu_then_the_setting_then_the_default():

@@ -1,7 +1,7 @@
 """A public class has a name of its own, so that a search for the name finds one thing."""
 
 import ast
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 
 from tests.unit.documentation.statements import statements, statements_of
@@ -33,6 +33,9 @@ def f():
 
 def test_no_two_public_classes_share_a_name():
     paths = [path for folder in ("kernel_lsp", "server") for path in (ROOT / folder).rglob("*.py")]
-    nodes = [node for path in paths for node in statements_of(path)]
-    names = Counter(n.name for n in nodes if isinstance(n, ast.ClassDef) and not n.name.startswith("_"))
-    assert {name for name, count in names.items() if count > 1} == set()
+    files: defaultdict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        for node in statements_of(path):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                files[node.name].append(path.relative_to(ROOT).as_posix())
+    assert {name: where for name, where in files.items() if len(where) > 1} == {}

@@ -6,13 +6,17 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import get_args
 
 import kernel_model_server
 import pytest
 
 from kernel_lsp import __version__
 from kernel_lsp.compiler.language import compiler_part
+from kernel_lsp.config.settings import RefineSettings
+from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.refine.language import refine_part
+from kernel_lsp.refine.strategies import STRATEGIES
 from kernel_lsp.runner.language import runner_part
 from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.language import part_of, source_part
@@ -154,6 +158,20 @@ def test_the_page_of_the_protocol_is_as_its_records_are_declared():
 def test_the_extension_has_the_records_as_they_are_declared():
     written = protocol_page.TYPESCRIPT["TARGET"].read_text()
     assert protocol_page.TYPESCRIPT["protocol"]() == written, "run: python extension/scripts/protocol.py"
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/verdicts.md"])
+def test_every_verdict_is_described(name: str):
+    heads = re.findall(r"^\| ([A-Z_, ]+) \|", (ROOT / name).read_text(), re.MULTILINE)
+    described = {verdict for head in heads for verdict in head.split(", ")}
+    assert described == set(Outcome), f"the table of verdicts in {name}"
+
+
+def test_every_strategy_that_can_be_set_is_there_and_described():
+    names = get_args(RefineSettings.model_fields["strategy"].annotation)
+    assert set(names) == set(STRATEGIES), "the `Literal` in config/settings.py and `STRATEGIES` in refine/strategies"
+    rows = re.findall(r"^\| `([\w-]+)` \| ", (ROOT / "docs/models.md").read_text(), re.MULTILINE)
+    assert set(names) <= set(rows), "the table in docs/models.md"
 
 
 def test_every_page_is_in_the_menu_of_the_site():

@@ -1,6 +1,8 @@
 """A language is one folder and one line, an architecture one row: whoever adds one touches nothing else."""
 
 import ast
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from kernel_lsp.device import architectures, device
 from kernel_lsp.device.choice import find_device
 from kernel_lsp.device.device import device_named
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.language import source_part
 
 PACKAGE = Path(kernel_lsp.__file__).parent
 NAME_ONE = {
@@ -90,13 +93,33 @@ def test_a_fifth_language_is_one_folder_and_one_line(tmp_path: Path) -> None:
     assert walked.stdout == "walked\n", walked.stderr
 
 
+@pytest.mark.parametrize("language", Language)
+def test_editors_find_the_files_of_every_language(language: Language) -> None:
+    part = source_part(language)
+    extension = PACKAGE.parent / "extension"
+    told = (extension / "src/files.ts").read_text()
+    events = json.loads((extension / "package.json").read_text())["activationEvents"]
+    assert part.editor_ids
+    for name in part.editor_ids:
+        assert f'language: "{name}"' in told, "`DOCUMENTS` of extension/src/files.ts"
+        assert f"onLanguage:{name}" in events, "`activationEvents` of extension/package.json"
+    found = {f".{suffix}" for braces in re.findall(r"\*\.\{([\w,]+)\}", told) for suffix in braces.split(",")}
+    assert part.python or found >= set(part.suffixes), "the pattern in `DOCUMENTS` of extension/src/files.ts"
+
+
+@pytest.mark.parametrize("language", Language)
+def test_every_language_has_its_row(language: Language) -> None:
+    page = (PACKAGE.parent / "docs/languages.md").read_text()
+    assert f"\n| `{language}` | " in page, "the first table of docs/languages.md"
+
+
 def test_an_architecture_is_one_row_and_its_first_gpu_another(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = replace(architectures.ARCHITECTURES["sm_120"], threads=1664)
-    monkeypatch.setitem(architectures.ARCHITECTURES, "sm_130", limits)
-    assert device_named("sm_130").limits == limits, "the table of architectures is enough to compile for it"
-    row = replace(device_named("H100"), name="X100", arch="sm_130", multiprocessors=154, clock_mhz=2000)
+    monkeypatch.setitem(architectures.ARCHITECTURES, "sm_990", limits)
+    assert device_named("sm_990").limits == limits, "the table of architectures is enough to compile for it"
+    row = replace(device_named("H100"), name="X100", arch="sm_990", multiprocessors=154, clock_mhz=2000)
     monkeypatch.setattr(device, "DEVICES", (*device.DEVICES, row))
-    assert device_named("x100") == device_named("sm_130") == row
+    assert device_named("x100") == device_named("sm_990") == row
     monkeypatch.setattr("kernel_lsp.device.choice.find_gpus", lambda: ())
     assert find_device(None, ["X100"]) == row
     assert emulated_devices(row)[-1] == row

@@ -19,7 +19,7 @@ MISMATCH = Mismatch(case="n=1", family="normal", output=0, index=(3,), expected=
 @pytest.mark.parametrize("outcome", Outcome)
 def test_who_is_out_whatever_its_speed(outcome: Outcome) -> None:
     failures = {"WRONG", "ILLEGITIMATE", "BUILD_FAILED", "RUN_FAILED", "TIMED_OUT"}
-    assert outcome.is_failure is (outcome.name in failures)
+    assert outcome.is_failure is (outcome.name in failures), f"{outcome}: in `_FAILURES` and here, or in neither"
 
 
 def test_who_cheats_is_rejected() -> None:

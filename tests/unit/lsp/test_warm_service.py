@@ -11,6 +11,8 @@ import pytest
 from kernel_lsp.config.settings import EditorSettings, PathSettings, RunnerSettings, Settings
 from kernel_lsp.errors import RunnerError
 from kernel_lsp.lsp import warm_service as module
+from kernel_lsp.lsp.catalog import CHECK, REFINE
+from kernel_lsp.lsp.features.code_actions import CodeActions
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.process import Service
 from kernel_lsp.lsp.warm_service import WarmService
@@ -139,3 +141,12 @@ def test_it_is_kept_on_a_machine_with_a_gpu_that_times_nothing(gpu, busy, expect
     jobs._turn = SimpleNamespace(locked=lambda: busy)
     jobs.expect(Mock(path=os.devnull))
     assert [call.args[0].editor.ready_minutes for call in jobs._warm_service.keep.call_args_list] == expected
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(REFINE, 1), (CHECK, 0)])
+def test_it_is_kept_for_a_kernel_whose_offered_job_will_time(kind, expected):
+    jobs, readiness = Mock(running=lambda *_: []), Mock(why_not=lambda *_: None)
+    offers = CodeActions(*[Mock()] * 4, jobs, Mock(), readiness, Mock())
+    [action] = offers._job(kind, Mock(uri="file:///k.cu"), Mock(), "k")
+    assert action.command.command == f"kernel-lsp.{kind.name}"
+    assert jobs.expect.call_count == expected

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from kernel_lsp.refine import search
+from kernel_lsp.refine.strategies import Strategy
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def strategy(monkeypatch):
 
     bench = SimpleNamespace(settled=lambda: None, finish=lambda _: None, result=SimpleNamespace(cancelled=False))
     monkeypatch.setattr(search, "Workbench", lambda *_, **__: bench)
-    monkeypatch.setitem(search.STRATEGIES, "tuner-only", tidy)
+    monkeypatch.setitem(search.STRATEGIES, "tuner-only", Strategy(tidy))
     return did
 
 
@@ -54,6 +55,6 @@ def test_what_a_strategy_raises_is_raised(strategy, monkeypatch):
     async def fail(*_: object) -> None:
         raise LookupError("nothing to try")
 
-    monkeypatch.setitem(search.STRATEGIES, "tuner-only", fail)
+    monkeypatch.setitem(search.STRATEGIES, "tuner-only", Strategy(fail))
     with pytest.raises(LookupError, match="nothing to try"):
         asyncio.run(search.refine(SESSION, budget=60.0))

@@ -10,6 +10,7 @@ from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Mismatch, Outcome, Stage
 from kernel_lsp.model.errors import UnsuitedProfileError
 from kernel_lsp.model.profile import find_profile
+from kernel_lsp.refine.dialogue import feedback as feedback_module
 from kernel_lsp.refine.dialogue.answer import read_answer
 from kernel_lsp.refine.dialogue.conversation import PastTurn, messages, tell
 from kernel_lsp.refine.dialogue.feedback import kind_of
@@ -151,4 +152,6 @@ def test_a_profile_that_does_not_write_this_language_is_refused(target):
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_a_model_is_told_of_a_failure_as_one(outcome: Outcome) -> None:
+    known = not outcome.is_failure or outcome in feedback_module._KINDS
+    assert known, f"{outcome}, a failure, has no kind in `_KINDS` of refine/dialogue/feedback.py"
     assert (kind_of(outcome) == "correct") is not outcome.is_failure

@@ -15,6 +15,7 @@ from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Kernel, Language
 from kernel_lsp.source.text import Edit, Span, apply_edits
+from kernel_lsp.workload.spec import workload_path
 
 REWRITES = {Language.CUDA: cuda.REWRITES, Language.TRITON: triton.REWRITES}
 
@@ -28,10 +29,12 @@ FILES = [
 
 
 def kernels_of(path: Path, text: str) -> Iterator[tuple[Candidate, Kernel]]:
-    file = SourceFile(path, text)
+    """The kernels of a text, each with the workload beside its file, if any: many rewrites ask how it is launched."""
+    file, workload = SourceFile(path, text), workload_path(path)
+    launch = SourceFile(workload, workload.read_text()) if workload.exists() else None
     for kernel in find_kernels(text, path):
         if path.suffix == ".cu" or kernel.language is Language.TRITON:
-            yield Candidate(kernel.language, file, None, "baseline", "baseline"), kernel
+            yield Candidate(kernel.language, file, launch, "baseline", "baseline"), kernel
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in FILES}), ids=lambda path: path.name)
@@ -41,8 +44,8 @@ def test_every_kernel_there_is(folder: Path) -> None:
             continue
         for base, kernel in kernels_of(path, path.read_text(errors="replace")):
             for rewrite in REWRITES[base.language]:
-                for candidate in rewrite(base.kernel, None, kernel, device_named("H100")):
-                    assert candidate.kernel.text != base.kernel.text
+                for candidate in rewrite(base.kernel, base.launch, kernel, device_named("H100")):
+                    assert (candidate.kernel, candidate.launch) != (base.kernel, base.launch), candidate.label
 
 
 def test_texts_that_are_being_typed_in(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,11 +1,24 @@
 """The rows that the terminal and the page both show."""
 
-from kernel_lsp.judge.verdict import KernelResources, Where
+import ast
+from pathlib import Path
+
+from kernel_lsp.judge.verdict import Evidence, KernelResources, Where
+from kernel_lsp.report import view
 from kernel_lsp.report.view.kernels import instructions_section, kernel_rows, opcode_rows
 from kernel_lsp.report.view.parts import FactList, More, Paragraph, Table
 from kernel_lsp.report.view.verdict import verdict_view
 from kernel_lsp.report.view.words import change_text
 from tests.unit.report.sample_verdicts import evidence, faster
+
+NOT_SHOWN = {"command": "the report makes its own, `repeat_commands`"}
+
+
+def test_every_field_of_evidence_is_shown():
+    trees = [ast.parse(path.read_text()) for path in Path(view.__file__).parent.glob("*.py")]
+    read = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Attribute)]
+    shown = {n.attr for n in read if ast.unparse(n.value).rpartition(".")[2] == "evidence"}
+    assert set(Evidence.model_fields) - shown == set(NOT_SHOWN), "no section of report/view reads them"
 
 
 def kernel(name, registers, occupancy=0.5):

@@ -6,6 +6,7 @@ from rich.console import Console
 
 from kernel_lsp.judge.verdict import Check, CheckStatus, ErrorFigures, Outcome, Stage, Trace, TracedGroup
 from kernel_lsp.report.terminal import LOG_LINES, VerdictCard, verdict_style
+from kernel_lsp.report.view import words
 from kernel_lsp.report.view.parts import Tone
 from kernel_lsp.report.view.words import tone_of
 
@@ -193,5 +194,6 @@ def test_what_ran_on_the_gpu_is_shown_with_whose_it_was():
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_every_outcome_has_a_tone_and_a_style(outcome: Outcome) -> None:
+    assert outcome.is_failure or outcome in words._TONES, f"{outcome} has no tone in `_TONES` of report/view/words.py"
     assert (tone_of(outcome) is Tone.BAD) is outcome.is_failure
     assert verdict_style(outcome)
