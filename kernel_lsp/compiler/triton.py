@@ -34,6 +34,7 @@ from kernel_lsp.compiler.ptxas import PtxasUsage, parse_ptxas_usage, with_spills
 from kernel_lsp.compiler.shortfall import shortfall
 from kernel_lsp.compiler.triton_driver import received_by
 from kernel_lsp.compiler.triton_precompile import precompile
+from kernel_lsp.compiler.triton_renamed import advice_on
 from kernel_lsp.compiler.triton_since import ArchitectureError
 from kernel_lsp.device.architectures import arch_number
 from kernel_lsp.device.device import Device
@@ -306,6 +307,8 @@ def diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:
         text = lines[line - 1] if 0 < line <= len(lines) else b""
         start = column if column is not None else len(text) - len(text.lstrip()) + 1
         end = start + width if width is not None else max(len(text.rstrip()) + 1, start)
+        if advice := advice_on(message):
+            message = f"{message.rstrip('.')}. {advice}"
         return Diagnostic(path, line, start, line, end, Severity.ERROR, message)
 
     chain = _chain(error)

@@ -28,6 +28,7 @@ from kernel_lsp.compiler.triton import Recorder, TritonBuild, diagnose, log_of, 
 from kernel_lsp.compiler.triton_arguments import gluon_argument, triton_argument
 from kernel_lsp.compiler.triton_driver import received_by
 from kernel_lsp.compiler.triton_precompile import Usage
+from kernel_lsp.compiler.triton_renamed import advice_on
 from kernel_lsp.compiler.triton_types import (
     ATTEMPTS,
     Attempt,
@@ -360,7 +361,7 @@ def _launch(one: _Loaded, launch: LaunchArguments, attempt: Attempt, setting: _S
 
 
 def _is_certain(error: WorkloadError, one: _Loaded) -> bool:
-    """Return True if Triton's error holds for any types: an unknown name, or a construct that Triton does not have."""
+    """Return True if Triton's error holds for any types: an unknown name, or a construct that Triton lacks."""
     cause: BaseException | None = error.__cause__
     while cause is not None:
         text = str(getattr(cause, "error_message", None) or cause)
@@ -369,7 +370,7 @@ def _is_certain(error: WorkloadError, one: _Loaded) -> bool:
         if isinstance(cause, NameError) or (isinstance(cause, CompilationError) and "NameError(" in text):
             name = text.partition(" is not defined")[0].rpartition("(")[2].strip("'\" ")
             return not is_assigned(one.tree, name) and not one.module.is_bound_anywhere(name)
-        if "has no attribute" in text and "module '" in text:
+        if ("has no attribute" in text and "module '" in text) or advice_on(text):
             return True
         cause = cause.__cause__ or cause.__context__
     return False

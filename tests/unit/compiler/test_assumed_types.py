@@ -136,6 +136,20 @@ def test_what_cannot_be_loaded_or_compiled_says_why(kernels) -> None:
     [
         ("tl.lod(x)", "module 'triton.language' has no attribute 'lod'"),
         ("tl.store(x, nowhere)", "nowhere is not defined"),
+        (
+            "tl.store(x, tl.math.pow(tl.load(x), 2.0))",
+            (
+                "module 'triton.language.math' has no attribute 'pow'. Triton 3 has it elsewhere: write "
+                "`from triton.language.extra import libdevice` and call `libdevice.pow(...)`."
+            ),
+        ),
+        (
+            "tl.store(x, tl.sum(tl.dot(tl.zeros((16, 16), tl.float16), tl.zeros((16, 16), tl.float16), trans_b=True)))",
+            (
+                "dot() got an unexpected keyword argument 'trans_b'. `tl.dot` transposes nothing any more: write "
+                "`tl.dot(a, tl.trans(b))`."
+            ),
+        ),
     ],
 )
 def test_what_is_wrong_for_any_types_is_an_error_at_its_line(statement: str, said: str, tmp_path: Path) -> None:
