@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.ptx_lines import files_of, frames_of
 from kernel_lsp.compiler.symbols import kernel_name
 
 _EDG = re.compile(
@@ -20,8 +21,6 @@ _ASSEMBLER = re.compile(r"^ptxas .*?, line (?P<line>\d+); (?P<kind>fatal|error|w
 _ONCE = "#pragma once in main file"  # of a header that is compiled alone
 _ABORTED = "Ptx assembly aborted due to errors"  # adds nothing to the errors before it
 _QUOTED = re.compile(r"'([^']+)'")
-_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
-_LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:.*?inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
 _ENTRY = re.compile(r"(?:[Ee]ntry function|for entry|function) '?([\w$.]+)'?")
 _CARET = re.compile(r"^\s*\^\s*$")
 _WORD = re.compile(rb"[A-Za-z_]\w*|\d[\w.]*")
@@ -147,12 +146,11 @@ def _in_source(message: _Message, ptx: str | None, known: _Texts, path: str) -> 
         sought = word[1].lstrip("%").encode() if word else b"\0"
         line = next((number for number, line in enumerate(known[path][1], 1) if sought in line), 0)
         return replace(message, path=path, line=line) if line else message
-    files = dict(_FILE.findall(ptx))
+    files = files_of(ptx)
     before = ptx.splitlines()[: message.assembly]
-    place = next((found for line in reversed(before) if (found := _LOC.match(line))), None)
-    if place is None:
+    frames = next((found for line in reversed(before) if (found := frames_of(line, files))), None)
+    if frames is None:
         return message
-    frames = [(files.get(place[at], ""), int(place[at + 1]), int(place[at + 2])) for at in (1, 4) if place[at]]
     path, line, column = next((frame for frame in frames if frame[0] in known), frames[0])
     return replace(message, path=path, line=line, column=column or None)
 
