@@ -1,16 +1,19 @@
-"""Several measurements in one go: chains of programs side by side, each chain on a GPU of its own, until a common end.
+"""Several measurements in one go: chains of programs side by side, each chain on GPUs of its own, until a common end.
 
     python -m tests.bench.batch --out measured --seconds 560 \\
-        'lsp_session --record; exploits --rounds 1 --record' 'aa --resume --record' 'pytest -m gpu tests/gpu'
+        'lsp_session --record; exploits --rounds 1 --record' '2: aa --resume --record' 'pytest -m gpu tests/gpu'
 
-For GPUs that are lent by the hour. `measured/results` begins with the raw rows that are kept here, so that studies can
-be taken up again, and gains what programs record; `measured/*.log` is what they print. What has not ended in time is
-interrupted, upon which studies keep what they have.
+For GPUs that are lent by the hour. A chain that begins with a number and a colon has so many of them.
+`measured/results` begins with the raw rows that are kept here, so that studies can be taken up again, and gains what
+programs record; `measured/*.log` is what they print. What has not ended in time is interrupted, upon which studies keep
+what they have.
 """
 
 import argparse
 import asyncio
+import itertools
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -41,26 +44,48 @@ class Ended:
     status: int | None
 
 
-async def run_all(chains: Sequence[Sequence[str]], out: Path, seconds: float) -> list[Ended]:
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Programs that run one after the other, on as many GPUs."""
+
+    programs: Sequence[str]
+    gpus: int = 1
+
+
+def read_chain(text: str) -> Chain:
+    """Return the chain that an argument of the command line asks for."""
+    found = re.fullmatch(r"(?:(\d+):)?(.*)", text, re.DOTALL)
+    assert found is not None, "matches every text"
+    programs = [program.strip() for program in found[2].split(";")]
+    return Chain(programs, int(found[1] or 1))
+
+
+def places(chains: Sequence[Chain], gpus: Sequence[str]) -> list[list[str]]:
+    """Return each chain's GPUs, in turn; those that come when all are taken share."""
+    numbers = itertools.count()
+    return [[gpus[next(numbers) % len(gpus)] for _ in range(chain.gpus)] if gpus else [] for chain in chains]
+
+
+async def run_all(chains: Sequence[Chain], out: Path, seconds: float) -> list[Ended]:
     """Run chains side by side, and the programs of each one after the other."""
     results = out / "results"
     results.mkdir(parents=True, exist_ok=True)
     for rows in RESULTS.glob("*.jsonl"):
         if not (results / rows.name).exists():
             shutil.copy(rows, results)
-    gpus = [gpu.uuid for gpu in find_gpus()]
+    placed = places(chains, [gpu.uuid for gpu in find_gpus()])
     end = time.monotonic() + seconds
 
-    async def run_chain(number: int, programs: Sequence[str]) -> list[Ended]:
+    async def run_chain(number: int, chain: Chain) -> list[Ended]:
         environment = os.environ | {RESULTS_VARIABLE: str(results), "PYTHONUNBUFFERED": "1"}
-        if gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
+        if placed[number]:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(placed[number])
         return [
             await _run(program, environment, out / f"{number}-{place}-{shlex.split(program)[0]}.log", end)
-            for place, program in enumerate(programs)
+            for place, program in enumerate(chain.programs)
         ]
 
-    ended = await asyncio.gather(*(run_chain(number, programs) for number, programs in enumerate(chains)))
+    ended = await asyncio.gather(*(run_chain(number, chain) for number, chain in enumerate(chains)))
     return [one for chain in ended for one in chain]
 
 
@@ -95,8 +120,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for results and logs")
     parser.add_argument("--seconds", type=float, required=True, help="until all must have ended")
     options = parser.parse_args()
-    chains = [[program.strip() for program in chain.split(";")] for chain in options.chains]
-    ended = asyncio.run(run_all(chains, options.out, options.seconds))
+    ended = asyncio.run(run_all([read_chain(chain) for chain in options.chains], options.out, options.seconds))
     for one in ended:
         print(
             "never began" if one.status is None else f"{one.seconds:6.1f} s, status {one.status}", one.program, sep=": "

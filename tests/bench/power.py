@@ -11,7 +11,8 @@ turned down (SLOWER or NOT_WORTH_IT) is counted too. At an effect of 1 % the mar
 truth.
 
 Options: --judgements of each kind at 1 % and 2 % (34), --others at none and at 30 % (12), --truths pairs of processes
-(12), --truth-ms of blocks in each (250), --kinds, and those of `shards.py`. Rows are kept in `power.jsonl`.
+(12), --truth-ms of blocks in each (250), --kinds, --effects (all), and those of `shards.py`. Rows are kept in
+`power.jsonl`.
 """
 
 import asyncio
@@ -46,10 +47,17 @@ SHAPES = {"elementwise": (1 << 26, 256), "reduction": (1 << 27, 256), "gemm": (1
 """Elements and depth of each kind, see `specimens.case`."""
 
 
-def tasks(judgements: int, others: int, truths: int, truth_ms: float, kinds: Sequence[str] = KINDS) -> list[Task]:
+def tasks(
+    judgements: int,
+    others: int,
+    truths: int,
+    truth_ms: float,
+    kinds: Sequence[str] = KINDS,
+    effects: Sequence[float] = EFFECTS,
+) -> list[Task]:
     """One task for each kind and effect: first its true size, then its judgements."""
     made: list[Task] = []
-    for effect in EFFECTS:
+    for effect in effects:
         count = judgements if 0 < abs(effect) < 0.1 else others
         numbers = [*(f"truth {n}" for n in range(truths)), *range(count)]
         for kind in kinds:
@@ -268,11 +276,13 @@ def main() -> None:
     parser.add_argument("--truths", type=int, default=12)
     parser.add_argument("--truth-ms", type=float, default=250.0)
     parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
+    parser.add_argument("--effects", nargs="+", type=float, default=EFFECTS, choices=EFFECTS)
     options = parser.parse_args()
     if options.worker:
         asyncio.run(shards.serve(workplace))
         return
-    wanted = tasks(options.judgements, options.others, options.truths, options.truth_ms, options.kinds)
+    counts = options.judgements, options.others, options.truths
+    wanted = tasks(*counts, options.truth_ms, options.kinds, options.effects)
     figures = summarise(shards.gather(NAME, wanted, options))
     print(f"\n{table(figures)}")
     if options.record:

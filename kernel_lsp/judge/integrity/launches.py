@@ -201,6 +201,8 @@ async def _trace_both(
     ran = trace.read_timed(ours, alone, known)
     before = trace.read_timed(theirs, of_baseline.launches[case.draw.case], known)
     why = trace.left_out(alone, ran, case.launches) or trace.passed_off(ran, before)
+    if why is None and not case.captured:  # a graph shows by itself what runs when
+        why = trace.out_of_time(ours, theirs, alone)
     return ran, before, why, trace.claims_too_little(ran, case.launches, claimed_us)
 
 

@@ -14,6 +14,8 @@ from kernel_lsp.compiler.symbols import declared_name, demangle
 from kernel_lsp.runner.messages.subject_answers import HeardLaunch, TracedOperation
 
 _LAUNCH_MARKS = ("spin", "read_clock")
+_TIME_MARKS = ("demote", "kernel_lsp_checksum")
+"""The harness's kernels before and after the time of a launch; a memset comes between the first one and the launch."""
 _PREPARES = re.compile(r"FillFunctor|^Mem(set|cpy)\b|^mem(set|cpy)\d+")
 """Work that computes nothing: memory is set to one value, or copied as it is."""
 _LIBRARY = re.compile(
@@ -236,6 +238,49 @@ def left_out(launch: Launched, timed: Launched, launches: int) -> str | None:
                 f"where a launch by itself runs it {group.calls} times"
             )
     return None
+
+
+def out_of_time(timed: Sequence[GpuOperation], baseline: Sequence[GpuOperation], launch: Launched) -> str | None:
+    """Return which own kernels of a launch run outside the time that is taken of launches, as a sentence, or None.
+
+    Args:
+        timed: a segment of the candidate's that is enqueued launch by launch.
+        baseline: the same segment of the baseline's.
+        launch: the candidate's launch by itself, which tells its own kernels.
+    """
+    imitated = [mark for mark in _TIME_MARKS if _calls(timed, mark) != _calls(baseline, mark)]
+    if imitated:
+        return f"it launches a kernel that is called as the harness's own ({_named(imitated)})"
+    windows = _windows(timed)
+    if not windows:  # outputs without elements have no checksum
+        return None
+    own = {group.name for group in launch.groups if group.own}
+    escaped = [
+        o for o in timed if o.name in own and not any(start <= o.start_us and o.end_us <= end for start, end in windows)
+    ]
+    if not escaped:
+        return None
+    return f"what was timed runs {_named([escaped[0].name])} outside the time that is taken of a launch"
+
+
+def _calls(operations: Sequence[GpuOperation], name: str) -> int:
+    return sum(o.name == name for o in operations)
+
+
+def _windows(timed: Sequence[GpuOperation]) -> list[tuple[float, float]]:
+    """Return from when to when launches are timed, with the slack of a trace: from a flush to the next checksum."""
+    found: list[tuple[float, float]] = []
+    flushed: float | None = None
+    demoted = False
+    for operation in timed:
+        if operation.name == _TIME_MARKS[0]:
+            demoted = True
+        elif demoted and operation.kind == "memset":
+            flushed, demoted = operation.end_us, False
+        elif operation.name == _TIME_MARKS[1] and flushed is not None:
+            found.append((flushed - policy.TRACE_OVERLAP_US, operation.start_us + policy.TRACE_OVERLAP_US))
+            flushed = None
+    return found
 
 
 def claims_too_little(timed: Launched, launches: int, claimed_us: float) -> str | None:

@@ -11,6 +11,7 @@ from kernel_lsp.judge.integrity.trace import (
     harness_names,
     left_out,
     out_of_order,
+    out_of_time,
     passed_off,
     read_launch,
     read_operations,
@@ -241,6 +242,48 @@ def test_the_harness_is_known_by_what_the_baselines_launch_does_not_do() -> None
     assert names == {"Memset (Device)", "reduce_kernel", FILL}
     timed = read_timed(recorded(4, 100.0), LAUNCH, names)
     assert (timed.own_us, timed.own_share) == (400.0, 1.0)
+
+
+def enqueued(*work: GpuOperation, flushes: int = 2) -> list[GpuOperation]:
+    """A segment that is enqueued launch by launch: every 1000 us a flush of 60 us and, 300 us later, a checksum."""
+    marks = [
+        operation
+        for start in (1000.0 * number for number in range(flushes))
+        for operation in (
+            kernel("demote", start, 10.0),
+            GpuOperation("memset", "Memset (Device)", MAIN, start + 10.0, start + 60.0),
+            kernel("kernel_lsp_checksum", start + 360.0, 5.0),
+            kernel("kernel_lsp_checksum", start + 366.0, 5.0),
+        )
+    ]
+    return sorted([*marks, *work], key=lambda operation: operation.start_us)
+
+
+IN_TIME = enqueued(kernel(SCALE, 61.0, 100.0), kernel(SCALE, 1061.0, 100.0))
+
+
+def test_own_work_between_a_flush_and_its_checksum_is_timed() -> None:
+    assert out_of_time(IN_TIME, IN_TIME, LAUNCH) is None
+    assert out_of_time(enqueued(flushes=0), enqueued(flushes=0), LAUNCH) is None
+
+
+@pytest.mark.parametrize("start", [5.0, 20.0, 340.0, 380.0, 900.0, 1400.0])
+def test_own_work_beside_a_flush_or_behind_a_checksum_is_not(start: float) -> None:
+    assert out_of_time(enqueued(kernel(SCALE, 61.0, 100.0), kernel(SCALE, start, 100.0, SIDE)), IN_TIME, LAUNCH) == (
+        "what was timed runs `scale` outside the time that is taken of a launch"
+    )
+
+
+def test_others_work_there_is_not_looked_at() -> None:
+    """A checksum of an output that is not contiguous copies it first."""
+    assert out_of_time(enqueued(kernel(SCALE, 61.0, 100.0), kernel(COPY, 340.0, 30.0)), IN_TIME, LAUNCH) is None
+
+
+def test_who_launches_a_kernel_by_the_harnesss_name_is_rejected() -> None:
+    posed = enqueued(kernel(SCALE, 61.0, 100.0), kernel("kernel_lsp_checksum", 330.0, 2.0))
+    assert out_of_time(posed, IN_TIME, LAUNCH) == (
+        "it launches a kernel that is called as the harness's own (`kernel_lsp_checksum`)"
+    )
 
 
 def test_a_recording_must_run_what_a_launch_runs() -> None:

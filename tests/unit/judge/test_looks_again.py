@@ -229,6 +229,46 @@ def test_kernels_that_are_longer_at_every_look_do_but_where_the_gpu_is_shared() 
     assert ruling.reason.startswith("others use this GPU, and clocks disagree: on case n=1 its launches are said to")
 
 
+class EnqueuedVersion:
+    """A version that is timed launch by launch, whose kernel starts so many microseconds after each flush began."""
+
+    def __init__(self, start_us: float) -> None:
+        self._start_us = start_us
+
+    async def ask(self, request: Any, *, deadline: float) -> Traced:
+        assert isinstance(request, TraceSegment)
+        work = [
+            TracedOperation(kind, name, 7, 1000.0 * number + start, us)
+            for number in range(CASE.launches)
+            for kind, name, start, us in (
+                ("kernel", "demote", 0.0, 10.0),
+                ("memset", "Memset (Device)", 10.0, 50.0),
+                ("kernel", "softmax", self._start_us, 100.0),
+                ("kernel", "kernel_lsp_checksum", 300.0, 5.0),
+            )
+        ]
+        return Traced(tuple(work))
+
+
+def enqueued(start_us: float, *, captured: bool) -> Ruling | None:
+    """The ruling on a candidate whose kernel starts so many microseconds after the flush before it began."""
+    group = OperationGroup("kernel", "softmax", own=True, calls=1, us=100.0, streams=(7,))
+    seen = ObservedLaunches({0: Launched((group,), 100.0)}, {0: (GpuOperation("kernel", "softmax", 7, 0.0, 100.0),)})
+    sides, findings = (fake_subject(EnqueuedVersion(61.0)), fake_subject(EnqueuedVersion(start_us))), Findings()
+    timed = [(replace(CASE, captured=captured), 100.0)]
+    asyncio.run(check_timed(fake_harness(), *sides, timed, (seen, seen), False, findings))
+    return findings.ruling
+
+
+def test_work_that_is_timed_launch_by_launch_runs_while_it_is_timed() -> None:
+    assert enqueued(70.0, captured=False) is None
+    ruling = enqueued(400.0, captured=False)
+    assert ruling is not None
+    assert ruling.outcome is Outcome.ILLEGITIMATE
+    assert "runs `softmax` outside the time that is taken of a launch" in ruling.reason
+    assert enqueued(400.0, captured=True) is None, "a graph shows by itself what runs when"
+
+
 class Side:
     """A version whose launches take so long on inputs that it has not seen, and so long on others."""
 
