@@ -134,6 +134,7 @@ class Context:
         pairs: blocks of each look where the baseline is slow; None where they are not fixed beforehand.
         quieted: model servers that are kept off the GPU while it is timed.
         confirmation_blocks: blocks of the second look.
+        memories: launches of the last look that worked in memory of their own.
         device: the GPU while timing.
         protections: what confined its process.
         seen: its launches on the GPU.
@@ -161,6 +162,7 @@ class Context:
     pairs: int | None = None
     quieted: tuple[Quieted, ...] = ()
     confirmation_blocks: int = 0
+    memories: int = 0
     device: DeviceState | None = None
     protections: tuple[str, ...] = ()
     seen: ObservedLaunches = field(default_factory=ObservedLaunches)

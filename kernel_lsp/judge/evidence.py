@@ -180,6 +180,7 @@ def _case_timing(context: Context, series: Series, index: int) -> CaseTiming:
         roofline_share=timed.roofline_share(bandwidth, b),
         blocks=tuple(series.blocks[index]),
         confirmation_blocks=context.confirmation_blocks,
+        memories=context.memories,
         baseline_call_us=calls.baseline_us if calls else None,
         candidate_call_us=calls.candidate_us if calls else None,
     )

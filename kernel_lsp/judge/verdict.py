@@ -118,7 +118,7 @@ class CaseTiming(Record):
         bytes_moved: compulsory traffic: each input read once, each output written once.
         roofline_share: what memory was seen to take for that traffic, over the candidate's time; None unknown.
         blocks: log ratio candidate / baseline of each block, in order, confirmation blocks last.
-        confirmation_blocks: how many of `blocks` belong to the confirmation.
+        confirmation_blocks, memories: how many of `blocks` belong to the confirmation; launches in memory of their own.
         baseline_call_us, candidate_call_us: an eager call until the GPU is done, by the parent's clock; None where no
             gain was confirmed.
     """
@@ -135,6 +135,7 @@ class CaseTiming(Record):
     roofline_share: float | None
     blocks: tuple[float, ...]
     confirmation_blocks: int
+    memories: int
     baseline_call_us: float | None = None
     candidate_call_us: float | None = None
 

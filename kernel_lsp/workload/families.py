@@ -59,7 +59,12 @@ def _tiny(x: Tensor, _: Generator) -> Tensor:
 
 
 def _vast(x: Tensor, _: Generator) -> Tensor:
-    return _finite_as(x, x * 2.0 ** _range_exponent(x))
+    """Scale by a power of 2 that all finite values bear: cut off at the largest number, rows would be constant."""
+    largest = float(torch.where(torch.isfinite(x), x, 0).abs().double().max()) if x.numel() else 0.0
+    if not largest:
+        return x
+    room = math.floor(math.log2(torch.finfo(x.dtype).max) - math.log2(largest))
+    return x * 2.0 ** min(_range_exponent(x), max(room, 0))
 
 
 def _minute(x: Tensor, _: Generator) -> Tensor:

@@ -65,6 +65,8 @@ def kept(verdict: Verdict) -> dict[str, Any]:
         "us": case.baseline_us if case else None,
         "candidate_us": case.candidate_us if case else None,
         "blocks": len(case.blocks) if case else 0,
+        "logs": [round(log, 6) for log in case.blocks] if case else [],
+        "memories": case.memories if case else 0,
         "confirmed": bool(case and case.confirmation_blocks),
         "gpu_ms": round(gpu_ms(verdict), 2),
         "shared": bool(verdict.evidence.device and verdict.evidence.device.shared),

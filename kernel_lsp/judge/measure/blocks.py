@@ -131,6 +131,11 @@ class PairedMeasurement:
         self.placed = list(cases)
         self.recorded: dict[str, list[Recorded]] = {"A": [], "B": []}
 
+    @property
+    def memories(self) -> int:
+        """Return how many launches of a case work in memory of their own, over all places."""
+        return self._places * min(case.buffers for case in self._cases)
+
     async def make_ready(self) -> None:
         """Allocate and record all places, those of the baseline first."""
         for side, subject in self._sides.items():

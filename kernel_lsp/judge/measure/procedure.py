@@ -95,10 +95,20 @@ class DecisionRule:
             pairs=pairs,
         )
 
-    def widened(self, interval: Interval) -> Interval:
-        """Return an interval of one pair of processes, widened by the scatter between processes."""
+    def widened(self, interval: Interval, memories: int = policy.PLACES) -> Interval:
+        """Return an interval of one pair of processes, widened by the scatter between processes.
+
+        Blocks that take fewer than `policy.PLACES` places of memory in turn see less than the scatter of places, which
+        their mean has nonetheless.
+
+        Args:
+            interval: of ln(B/A).
+            memories: launches that worked in memory of their own.
+        """
         centre, half = (interval.lower + interval.upper) / 2, (interval.upper - interval.lower) / 2
-        half = math.hypot(half, NormalDist().inv_cdf(1 - self.alpha / 2) * self.scatter)
+        few = 0.0 if self.pairs is not None else max(0.0, 1 / memories - 1 / policy.PLACES)
+        scatter = math.hypot(self.scatter, policy.PLACE_SCATTER_SHARE * math.sqrt(few))
+        half = math.hypot(half, NormalDist().inv_cdf(1 - self.alpha / 2) * scatter)
         return Interval(centre - half, centre + half)
 
     @property
@@ -212,9 +222,17 @@ class Conclusion:
 
 @dataclass(slots=True)
 class SecondLook:
-    """Blocks measured later and in fresh processes, to confirm a provisional decision."""
+    """Blocks measured later and in fresh processes, to confirm a provisional decision.
+
+    Attributes:
+        first: what is to be confirmed.
+        memories: launches of its blocks that work in memory of their own.
+        blocks: for each case ln(B/A) of each block that counts.
+        discarded: blocks that do not count.
+    """
 
     first: FirstLook
+    memories: int = policy.PLACES
     blocks: tuple[list[float], ...] = field(init=False)
     discarded: int = 0
 
@@ -252,7 +270,8 @@ class SecondLook:
         A claim holds if the fresh blocks repeat it. Looks that contradict each other claim neither a gain nor a loss:
         after a provisional gain a loss is NOT_WORTH_IT, after a provisional loss a gain is AMBIGUOUS.
         """
-        return confirm(self.first.rule, self.first.decision.outcome, self.first.blocks, self.blocks, seed)
+        first = self.first
+        return confirm(first.rule, first.decision.outcome, first.blocks, self.blocks, seed, memories=self.memories)
 
 
 def confirm(
@@ -261,6 +280,8 @@ def confirm(
     earlier: Sequence[Sequence[float]],
     fresh: Sequence[Sequence[float]],
     seed: int,
+    *,
+    memories: int = policy.PLACES,
 ) -> Conclusion:
     """Return the outcome of a second look.
 
@@ -270,6 +291,7 @@ def confirm(
         earlier: for each case the blocks of the first look.
         fresh: for each case the blocks of the second one, 4 at least, or as many as the rule fixes.
         seed: of the bootstrap.
+        memories: launches of the fresh blocks that worked in memory of their own.
 
     Raises:
         ValueError: the claim is none, or there are too few fresh blocks.
@@ -296,4 +318,4 @@ def confirm(
         slower = tuple(statistics.guard(fresh, rule.delta, rule.alpha, clear=rule.case_clear, once=once))
         if slower and not rule.allow_slower_cases:
             outcome = LookOutcome.NOT_WORTH_IT
-    return Conclusion(outcome, measured, rule.widened(measured.interval), slower)
+    return Conclusion(outcome, measured, rule.widened(measured.interval, memories), slower)

@@ -71,7 +71,8 @@ async def _second_look(context: Context, pair: PairedMeasurement) -> tuple[Secon
     """Measure the blocks of a second look, and append them to the first ones in the context."""
     assert context.first is not None, "there was a first look"
     assert context.series is not None, "it has blocks"
-    look, series = SecondLook(context.first), Series.empty(context.cases)
+    context.memories = pair.memories
+    look, series = SecondLook(context.first, pair.memories), Series.empty(context.cases)
     await warm_up(context.reloaded, context.cases[-1])
     while not look.complete:
         if await pair.watched_block(series):

@@ -37,6 +37,7 @@ async def time(context: Context) -> Ruling | None:
         with context.timeline.stage("record"):
             pair = make_pair(context, measured.baseline, subject, rng, spread=policy.FIRST_LOOK_PLACES)
             await pair.make_ready()
+            context.memories = pair.memories
             recorded = pair.recorded["B"]
             if (ruling := check_recordings(context.harness, context.cases, recorded, measured.recorded)) is not None:
                 return context.findings.fail(AS_TIMED, ruling)

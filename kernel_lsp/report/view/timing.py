@@ -74,6 +74,7 @@ def _cases(cases: tuple[CaseTiming, ...]) -> Table:
         (Column("Blocks", wide=True), _blocks_text),
         (Column("Mode", wide=True), lambda case: case.mode),
         (Column("Launches", wide=True), lambda case: str(case.launches)),
+        (Column("Places", wide=True), lambda case: str(case.memories)),
     ]
     if all(case.roofline_share is None for case in cases):
         columns = [one for one in columns if one[0].title != "Roofline"]

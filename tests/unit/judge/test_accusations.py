@@ -38,6 +38,7 @@ class Confirmation:
         self.renewed, self.broken, self.drawn = renewed, broken, True
         self.rng = random.Random(3)
         self.asked: list[str] = []
+        self.memories = policy.PLACES
         self.placed = [timed(case=number, us=1000.0) for number in range(len(fresh))]
 
     async def make_ready(self) -> None:
@@ -110,7 +111,7 @@ def test_what_gains_nothing_when_it_is_measured_again_is_let_be(
     context, ruling = look.ruled([GAIN], monkeypatch)
     assert ruling.outcome is outcome, ruling.reason
     assert "doubt" not in look.asked
-    assert context.confirmation_blocks == policy.CONFIRMATION_BLOCKS
+    assert (context.confirmation_blocks, context.memories) == (policy.CONFIRMATION_BLOCKS, policy.PLACES)
     assert ruling.reason.startswith("it looked faster at first; measured again it was ")
 
 

@@ -113,6 +113,19 @@ def test_nobody_is_accused_where_the_baseline_is_put_off_as_much(looking: Lookin
     assert found.outcome is Outcome.ILLEGITIMATE, "most of the baseline's looks are as quick as the quickest"
 
 
+def test_who_is_put_off_at_every_look_and_claims_no_gain_is_not_accused(looking: Looking) -> None:
+    """A kernel beside itself, in a process that answers late for as long as it lives: nobody gains by such a claim."""
+    found, _ = looking([1.0], put_off=([], [30.0] * 600))
+    assert found is not None
+    assert found.outcome is Outcome.AMBIGUOUS
+    assert found.reason.startswith(
+        "watched from outside it claims no gain, and is put off: on case n=1 it says that its"
+    )
+    found, _ = looking([0.9], put_off=([], [30.0] * 600))
+    assert found is not None
+    assert found.outcome is Outcome.ILLEGITIMATE
+
+
 def test_launches_without_flushes_are_looked_at_as_often(looking: Looking) -> None:
     """Flushes last longer beside the candidate, and the first look without them is put off."""
     later = [30.0, 30.0] + [30.0, 0.0] * 100

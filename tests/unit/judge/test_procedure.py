@@ -210,6 +210,21 @@ def test_a_fixed_number_of_pairs_is_decided_on_once(blocks: list[float], outcome
         assert found.interval.upper - found.interval.lower > 2 * places
 
 
+def test_an_interval_is_wider_where_blocks_took_few_places_of_memory() -> None:
+    """Blocks of one place agree, and yet their mean is off by what places scatter."""
+    fresh, by = [scattered(-0.05, 0.0, 10)], rule(LONG)
+    halves = {
+        memories: (found.upper - found.lower) / 2
+        for memories in (1, 4, policy.PLACES, 2 * policy.PLACES)
+        for found in [confirm(by, GAIN, fresh, fresh, seed=1, memories=memories).interval]
+    }
+    assert halves[1] > 1.96 * 0.9 * policy.PLACE_SCATTER_SHARE
+    assert halves[1] > halves[4] > halves[policy.PLACES] == halves[2 * policy.PLACES]
+    assert halves[4] ** 2 - halves[16] ** 2 == pytest.approx(
+        (1.96 * policy.PLACE_SCATTER_SHARE) ** 2 * 3 / 16, rel=1e-3
+    )
+
+
 def test_two_pairs_find_a_case_that_got_slower() -> None:
     by = DecisionRule.of([LONG, LONG], SETTINGS, shared=False, pairs=2)
     fresh = [[-3.0, -3.001], [0.2, 0.201]]

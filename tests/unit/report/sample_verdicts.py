@@ -29,6 +29,7 @@ def case(name: str, **changes) -> CaseTiming:
         "roofline_share": 0.88,
         "blocks": (-0.35,) * 22,
         "confirmation_blocks": 10,
+        "memories": 16,
     }
     return CaseTiming(**given | changes)
 

@@ -160,6 +160,17 @@ def test_values_stay_as_large_as_their_type_holds_and_infinities_stay(name):
     assert found[0, 2:].tolist() == [float("inf"), float("-inf")]
 
 
+@pytest.mark.parametrize("offset", [100.0, 30000.0])
+def test_vast_values_far_from_zero_still_differ(offset):
+    """Cut off at the largest number they were all one, and a layer norm of them was a matter of rounding."""
+    x = normal(3, 2999, dtype=torch.float16) + offset
+    found = draw("vast", x)[0]
+    factor = float(found[0, 0]) / float(x[0, 0])
+    assert factor == 2.0 ** (9 if offset == 100.0 else 1)
+    assert torch.equal(found, x * factor)
+    assert bool(torch.isfinite(found).all())
+
+
 def test_one_element_of_each_row_is_huge():
     x = normal(64, 256)
     factors = draw("spiked", x)[0] / x

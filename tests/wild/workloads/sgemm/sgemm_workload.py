@@ -11,7 +11,7 @@ CONTRACT = {
     "aligned": 16,
     "finite": True,
     "mutates": ("c",),
-    "multiples": {"m": 128, "n": 128, "k": 16},
+    "multiples": {"m": 128, "n": 128, "k": 32},
 }
 VERSION = 1
 ALPHA, BETA = 0.5, 3.0
