@@ -4,14 +4,16 @@ The same machine code does the same work, yet it takes a little longer in one pl
 judge's launches and blocks take places in turn, so that this averages away; it does, if the places of a process have
 nothing in common. A block's place is memory for a whole segment, of whose launches each has its own. Here kernels of
 the study of power are timed over several pairs of fresh processes (`power.measure_blocks`): with places that are
-allocated for both sides in turn, and with those of one side before those of the other.
+allocated for both sides in turn, and with those of one side before those of the other; those also beside a process that
+has the candidate recorded, with inputs that are drawn anew for each half of a block, and with both, as in a
+confirmation.
 
 Of each way it is told how far single blocks lie apart (`noise`), how far places within a process do (`places`), what
-the means of processes should then scatter by (`expected`), and what they do scatter by (`processes`); standard
-deviations of ln(time), both sides together.
+the means of processes should then scatter by (`expected`), and what they do scatter by (`processes`), as standard
+deviations of ln(time), both sides together; and what ln(candidate / baseline) does from one pair to the next (`ratio`).
 
-Options: --pairs of processes (10), --gpu-ms of blocks in each (500), --kinds, and those of `shards.py`. Rows are kept
-in `placement.jsonl`.
+Options: --pairs of processes (10), --gpu-ms of blocks in each (500), --kinds, --ways (all), and those of `shards.py`.
+Rows are kept in `placement.jsonl`.
 """
 
 import asyncio
@@ -23,21 +25,28 @@ from typing import Any
 
 from kernel_lsp.config.settings import JudgeSettings
 from tests.bench import power, shards, specimens
+from tests.bench.power import Arrangement
 from tests.bench.record import record
 from tests.bench.sessions import scratch_folder, session_of, settings_below, warm_pool
 from tests.bench.shards import Row, Task
 
 NAME = "placement"
-WAYS = ("in turn", "one side first")
+WAYS = {
+    "in turn": Arrangement(in_turn=True),
+    "one side first": Arrangement(),
+    "beside another": Arrangement(beside=True),
+    "inputs drawn anew": Arrangement(renew=True),
+    "as in a confirmation": Arrangement(beside=True, renew=True),
+}
 EFFECT = -0.02
 
 
-def tasks(pairs: int, gpu_ms: float, kinds: Sequence[str] = power.KINDS) -> list[Task]:
+def tasks(pairs: int, gpu_ms: float, kinds: Sequence[str] = power.KINDS, ways: Iterable[str] = WAYS) -> list[Task]:
     """One task for each kind and way."""
     return [
         {"id": f"{kind}/{way}", "kind": kind, "way": way, "gpu_ms": gpu_ms, "numbers": list(range(pairs))}
         for kind in kinds
-        for way in WAYS
+        for way in ways
     ]
 
 
@@ -54,8 +63,7 @@ async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
                 for number in task["numbers"]:
                     text = specimens.text(kind, specimens.slower_by(EFFECT), f"{task['way']} {number}")
                     candidate = session.target.version(text, "to be timed", "user")
-                    in_turn = task["way"] == "in turn"
-                    blocks = await power.measure_blocks(session, candidate, task["gpu_ms"], in_turn=in_turn)
+                    blocks = await power.measure_blocks(session, candidate, task["gpu_ms"], WAYS[task["way"]])
                     row: Row = {"number": number, "kind": kind, "way": task["way"]}
                     if blocks is None:
                         yield row | {"us": None, "says": "nothing is timed here"}
@@ -108,6 +116,7 @@ def components(pairs: Sequence[Row]) -> dict[str, float]:
         "places": _deviation(between),
         "expected": _deviation(expected),
         "processes": _deviation(seen),
+        "ratio": _deviation([statistics.variance(candidate - baseline for baseline, candidate in means)]),
     }
 
 
@@ -125,7 +134,7 @@ def _deviation(variances: Sequence[float]) -> float:
 
 def table(figures: dict[str, Any]) -> str:
     """The components as a Markdown table."""
-    names = ("noise", "places", "expected", "processes")
+    names = ("noise", "places", "expected", "processes", "ratio")
     lines = [f"| kernel | allocated | pairs | us | {' | '.join(names)} |", "| --- " * (4 + len(names)) + "|"]
     for kind, ways in figures.items():
         for way, found in ways.items():
@@ -140,11 +149,12 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--gpu-ms", type=float, default=500.0)
     parser.add_argument("--kinds", nargs="+", default=power.KINDS, choices=power.KINDS)
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     options = parser.parse_args()
     if options.worker:
         asyncio.run(shards.serve(workplace))
         return
-    figures = summarise(shards.gather(NAME, tasks(options.pairs, options.gpu_ms, options.kinds), options))
+    figures = summarise(shards.gather(NAME, tasks(options.pairs, options.gpu_ms, options.kinds, options.ways), options))
     print(f"\n{table(figures)}")
     if options.record:
         print(record(NAME, figures))

@@ -27,6 +27,7 @@ from typing import Any
 from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.judge.harness import Harness
+from kernel_lsp.judge.integrity.fresh_inputs import FreshInputs
 from kernel_lsp.judge.measure import intervals
 from kernel_lsp.judge.measure.blocks import PairedMeasurement, Series, warm_up
 from kernel_lsp.judge.measure.cases import TimedCase, ready
@@ -118,13 +119,26 @@ class Blocks:
     places: list[int]
 
 
-async def measure_blocks(
-    session: Session, candidate: Candidate, gpu_ms: float, *, in_turn: bool = False
-) -> Blocks | None:
-    """Blocks of both sides in fresh processes; None where nothing is timed.
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """How a pair of processes is set up. By default as a judgement does it, but for what a confirmation adds.
 
-    Places are made ready for one side before the other, as a judgement does it, or (`in_turn`) for both sides in turn.
+    Attributes:
+        in_turn: places are made ready for both sides in turn, not for one before the other.
+        beside: another process has the candidate loaded and recorded, as the one of a first look.
+        renew: inputs are drawn anew before each half of a block.
     """
+
+    in_turn: bool = False
+    beside: bool = False
+    renew: bool = False
+
+
+async def measure_blocks(
+    session: Session, candidate: Candidate, gpu_ms: float, arrangement: Arrangement | None = None
+) -> Blocks | None:
+    """Blocks of both sides in fresh processes; None where nothing is timed."""
+    arrangement = arrangement or Arrangement()
     measured = session.measured
     if measured is None or not measured.cases:
         return None
@@ -132,13 +146,21 @@ async def measure_blocks(
     built = await session.builders.build(session.target.workload, candidate)
     sides: list[Subject] = []
     blocks = Blocks(Series.empty(cases), [])
+    rng = random.Random(len(candidate.kernel.text))
+    other: Subject | None = None
     try:
+        if arrangement.beside:
+            other = await harness.enter(candidate, built)
+            await ready(harness, other, cases)
         for version, build in ((measured.baseline.candidate, measured.baseline.built), (candidate, built)):
             sides.append(await harness.enter(version, build))
         await harness.settle()
         async with session.timer():
-            pair = PairedMeasurement(harness, sides[0], sides[1], cases, random.Random(len(candidate.kernel.text)))
-            if in_turn:
+            fresh = (
+                FreshInputs(harness, sides[0], sides[1], other, same_bits=True, rng=rng) if arrangement.renew else None
+            )
+            pair = PairedMeasurement(harness, sides[0], sides[1], cases, rng, renewal=fresh)
+            if arrangement.in_turn:
                 await _ready_in_turn(harness, sides, cases)
             await pair.make_ready()
             await warm_up(sides, cases[-1])
@@ -146,7 +168,7 @@ async def measure_blocks(
                 if await pair.watched_block(blocks.series):
                     blocks.places.append(pair.placed[0].place)
     finally:
-        for side in sides:
+        for side in (*sides, *([other] if other else [])):
             await harness.leave(side)
         harness.refill()
     return blocks

@@ -255,4 +255,5 @@ def test_what_places_of_a_process_have_in_common_is_told_apart(common: float, co
     alone = math.sqrt(0.003**2 / count + 0.002**2 / 50)
     assert found["expected"] == pytest.approx(alone, rel=0.05)
     assert found["processes"] == pytest.approx(math.hypot(alone, common), rel=0.1)
+    assert found["ratio"] == pytest.approx(math.sqrt(2) * math.hypot(alone, common), rel=0.1)
     assert "| gemm | in turn | 400 | 83.6" in placement.table({"gemm": {"in turn": found}})
