@@ -8,6 +8,7 @@ from kernel_lsp.refine.rewrites.launches import change_grid
 from kernel_lsp.refine.rewrites.loops import as_grid_stride, find_loops
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.trees import field, walk
 
 _BLOCKS_EACH = (4, 8, 16)
 
@@ -28,7 +29,7 @@ def rewrite(
         looped = as_grid_stride(tree)
         if looped is None and any(loop.over_grid for loop in find_loops(tree)):
             looped = tree
-        if looped is None:
+        if looped is None or _counts_blocks(looped):
             return
         for each in _BLOCKS_EACH:
             files = change_grid(
@@ -43,3 +44,15 @@ def rewrite(
                 yield Candidate(kernel.language, *files, label, "rewrite:grid_stride")
     except LookupError:
         return
+
+
+def _counts_blocks(tree: KernelTree) -> bool:
+    """Return True if each block has a place of its own outside the loop, so that somebody counts on their number."""
+    inside = [loop.body for loop in find_loops(tree) if loop.over_grid]
+    places = [node for node in walk(tree.body) if node.type == "subscript_expression"]
+    outside = [
+        place
+        for place in places
+        if not any(body.start_byte <= place.start_byte and place.end_byte <= body.end_byte for body in inside)
+    ]
+    return any("blockIdx.x" in tree.canonical(field(place, "indices")) for place in outside)

@@ -48,6 +48,29 @@ def test_the_cap_is_that_of_the_device(gpu: str, multiprocessors: int) -> None:
     assert not any("132" in text for text in found)
 
 
+def test_who_keeps_a_place_for_each_block_keeps_its_grid() -> None:
+    """Whoever adds up `partial` reads as many places as there were blocks."""
+    kernel = """
+__global__ void dot(const float* a, const float* b, float* partial, int n) {
+    float sum = 0.0f;
+    for (int i = blockIdx.x * 256 + threadIdx.x; i < n; i += gridDim.x * 256) {
+        sum = fmaf(a[i], b[i], sum);
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) {
+        WRITE;
+    }
+}
+"""
+    workload = """
+def launch(module, a, b, partial):
+    module.dot[((a.numel() + 255) // 256,), (256,)](a, b, partial, a.numel())
+"""
+    assert rewritten(rewrite, kernel.replace("WRITE", "partial[blockIdx.x] = sum"), workload) == []
+    assert rewritten(rewrite, kernel.replace("WRITE", "atomicAdd(&partial[blockIdx.x / 2], sum)"), workload) == []
+    assert len(rewritten(rewrite, kernel.replace("WRITE", "atomicAdd(partial, sum)"), workload)) == 3
+
+
 def test_caps_the_grid_of_host_code() -> None:
     source = f"""{CLAMPED_ADD}
 void launch(const float* x, const float* y, float* z, int rows, int cols) {{
