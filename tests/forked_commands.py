@@ -27,7 +27,7 @@ from kernel_lsp.cli import main as command_line
 from kernel_lsp.lsp import service
 
 ROOT = Path(__file__).parents[1]
-_PRELOADED = ROOT / "kernel_lsp/lsp"
+_PRELOADED = (ROOT / "kernel_lsp/cli", ROOT / "kernel_lsp/lsp")
 _SERVICE = ["-P", "-m", "kernel_lsp.lsp.service"]
 _RELAY = """
 import array, json, os, socket, sys
@@ -166,9 +166,8 @@ def _command(origin: str) -> None:
 
 def main() -> None:
     """Import what commands import, and serve."""
-    for path in sorted(_PRELOADED.rglob("*.py")):
+    for path in (path for folder in _PRELOADED for path in sorted(folder.rglob("*.py"))):
         importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
-    importlib.import_module("kernel_lsp.cli.serve")
     gc.freeze()  # a collection in a fork would touch, and so copy, every page
     if sys.version_info < (3, 12):  # whose watcher has threads, beside which a fork may not be made
         asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
