@@ -29,6 +29,7 @@ from kernel_lsp.lsp import service
 ROOT = Path(__file__).parents[1]
 _PRELOADED = (ROOT / "kernel_lsp/cli", ROOT / "kernel_lsp/lsp")
 _SERVICE = ["-P", "-m", "kernel_lsp.lsp.service"]
+_ORIGIN = "from tests.forked_commands import main; main()"
 _RELAY = """
 import array, json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as to:
@@ -47,28 +48,29 @@ def forked(*arguments: str) -> list[str]:
 
     Its process relays: it gives its streams to the command, ends as it does, and ends it.
     """
-    return _relay(_origin(), *arguments)
+    path, _ = origin()
+    return _relay(path, *arguments)
 
 
-def _relay(origin: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-I", "-S", "-c", _RELAY, origin, *arguments]
+def _relay(path: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", _RELAY, path, *arguments]
 
 
 @cache
-def _origin() -> str:
-    """Start the process that is forked, which ends with this one; return the path of its socket."""
+def origin() -> tuple[str, subprocess.Popen[bytes]]:
+    """Start the process that is forked; return the path of its socket, and it: it ends with its standard input."""
     path = str(Path(tempfile.mkdtemp(prefix="fork-", dir=os.environ["XDG_RUNTIME_DIR"])) / "socket")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path)
         listening.listen()
-        subprocess.Popen(
-            [sys.executable, "-P", "-m", "tests.forked_commands", path, str(listening.fileno())],
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _ORIGIN, path, str(listening.fileno())],
             stdin=subprocess.PIPE,
             pass_fds=[listening.fileno()],
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             cwd="/",
         )
-    return path
+    return path, process
 
 
 async def _serve(path: str, listening: socket.socket) -> None:
@@ -134,8 +136,8 @@ def _become(path: str, environment: Mapping[str, str], arguments: list[str]) -> 
         os.environ.clear()
         os.environ.update(environment)
         paths = environment.get("PYTHONPATH", "").split(os.pathsep)
-        sys.path[:0] = [path for path in paths if path and path not in sys.path]
-        sys.argv = ["", *arguments]
+        sys.path[:0] = [one for one in paths if one and one not in sys.path]
+        sys.argv = ["-c", *arguments]
         if arguments == _SERVICE:
             service.main()
         else:
@@ -152,12 +154,12 @@ def _become(path: str, environment: Mapping[str, str], arguments: list[str]) -> 
         os._exit(code)
 
 
-def _command(origin: str) -> None:
+def _command(path: str) -> None:
     """Run the command line, whose services are forked as it is."""
     execute = asyncio.create_subprocess_exec
 
     async def start(program: str, *arguments: str, **options: Any) -> asyncio.subprocess.Process:
-        relayed = _relay(origin, *_SERVICE) if list(arguments) == _SERVICE else [program, *arguments]
+        relayed = _relay(path, *_SERVICE) if list(arguments) == _SERVICE else [program, *arguments]
         return await execute(*relayed, **options)
 
     with patch("asyncio.create_subprocess_exec", start):
@@ -173,7 +175,3 @@ def main() -> None:
         asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
     _, path, number = sys.argv
     asyncio.run(_serve(path, socket.socket(fileno=int(number))))
-
-
-if __name__ == "__main__":
-    main()
