@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from unittest.mock import patch
 
+from kernel_lsp.cli import console
 from kernel_lsp.cli import main as command_line
 from kernel_lsp.lsp import service
 
@@ -138,6 +139,8 @@ def _become(path: str, environment: Mapping[str, str], arguments: list[str]) -> 
         paths = environment.get("PYTHONPATH", "").split(os.pathsep)
         sys.path[:0] = [one for one in paths if one and one not in sys.path]
         sys.argv = ["-c", *arguments]
+        for made, stderr in ((console.out, False), (console.err, True)):  # for the width of this environment
+            vars(made).update(vars(console._console(stderr=stderr)))
         if arguments == _SERVICE:
             service.main()
         else:

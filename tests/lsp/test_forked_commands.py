@@ -14,9 +14,9 @@ from tests.lsp.test_diagnostics import BAD, messages
 REAL = [sys.executable, "-c", SERVE]
 
 
-@pytest.mark.parametrize("arguments", [("--version",), ("report", "beef"), ("frobnicate",)])
+@pytest.mark.parametrize("arguments", [("--version",), ("explain", "KL030"), ("frobnicate",)])
 def test_it_says_the_same_and_ends_alike(tmp_path, arguments):
-    environment = os.environ | {"KERNEL_LSP_PATHS_DATA": str(tmp_path / "data"), "COLUMNS": "200"}
+    environment = os.environ | {"KERNEL_LSP_PATHS_DATA": str(tmp_path / "data"), "COLUMNS": "40"}
     said = [
         subprocess.run([*start, *arguments], env=environment, cwd=tmp_path, capture_output=True, check=False)
         for start in (REAL, forked())
