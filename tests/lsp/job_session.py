@@ -20,6 +20,7 @@ from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.store.store import open_store
+from tests.forked_commands import forked
 from tests.lsp.raw_client import ROOT, SERVE
 from tests.private_home import private_home
 from tests.unit.report.sample_verdicts import evidence, faster
@@ -47,8 +48,8 @@ EVERYTHING = {
 class Editor:
     """One client with its texts, and what the server has said to it."""
 
-    def __init__(self, client: LanguageClient, folder: Path) -> None:
-        self.client, self.folder = client, folder
+    def __init__(self, client: LanguageClient, folder: Path, real: bool) -> None:
+        self.client, self.folder, self._real = client, folder, real
         self.texts: dict[str, Document] = {}
         self.jobs: list[dict[str, Any]] = []
         self.said: list[str] = []
@@ -63,6 +64,7 @@ class Editor:
 
     @property
     def pid(self) -> int:
+        assert self._real, "a fork is no child of the process that this is"
         return self.client._server.pid
 
     def open(self, path: Path, text: str | None = None, language: str = "python") -> str:
@@ -158,14 +160,19 @@ async def editor(
     capabilities: dict[str, Any] | None = None,
     trusted: bool | None = True,
     environment: dict[str, str] | None = None,
-    command: Sequence[str] = (sys.executable, "-c", SERVE, "serve"),
+    real: bool = False,
     ends_well: bool = True,
     before: Callable[[], None] | None = None,
     **settings: Any,
 ) -> AsyncGenerator[Editor]:
-    """A session in `folder`, with stores and caches below it; settings are by section."""
+    """A session in `folder`, with stores and caches below it; settings are by section.
+
+    The server is a fork, see `forked_commands`; `real` starts the command as an editor does, for tests that look at
+    its process, end it, limit it (`before` is called in it) or bring modules into it by `sitecustomize`.
+    """
+    command = [sys.executable, "-c", SERVE, "serve"] if real else forked("serve")
     client = LanguageClient(converter_factory=_converter)
-    session = Editor(client, folder)
+    session = Editor(client, folder, real)
     _listen(client, session)
     variables = os.environ | {
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests/fixtures"))),

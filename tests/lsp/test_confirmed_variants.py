@@ -1,5 +1,6 @@
 """A variant is shown once it is confirmed, and its final checks end while it is read: proved, or taken back."""
 
+import asyncio
 import os
 from typing import Any
 
@@ -57,6 +58,7 @@ class Search:
         job = (await session.command("refine", uri, "softmax_kernel"))["id"]
         while not await variants(session, uri):
             assert not any(one["id"] == job and one["state"] == "failed" for one in session.jobs), session.jobs[-1]
+            await asyncio.sleep(0.05)
         return uri, job
 
 
@@ -74,7 +76,7 @@ async def application(session: Editor, uri: str) -> Any:
 
 
 async def test_it_is_shown_and_not_applied_until_it_is_proved(search):
-    async with editor(search.folder, environment=search.environment, **UNTIMED) as session:
+    async with editor(search.folder, environment=search.environment, real=True, **UNTIMED) as session:
         uri, job = await search.shown(session)
         [variant] = await variants(session, uri)
         assert variant["pending"]
@@ -102,7 +104,7 @@ async def test_it_is_shown_and_not_applied_until_it_is_proved(search):
 
 @pytest.mark.thorough
 async def test_it_is_taken_back_with_the_reason_if_they_fail(search):
-    async with editor(search.folder, environment=search.environment, **UNTIMED) as session:
+    async with editor(search.folder, environment=search.environment, real=True, **UNTIMED) as session:
         uri, job = await search.shown(session)
         search.end(**FAULT)
         await session.ended(job)
@@ -117,7 +119,7 @@ async def test_it_is_taken_back_with_the_reason_if_they_fail(search):
 
 @pytest.mark.thorough
 async def test_who_applies_it_before_hears_that_it_is_taken_back(search):
-    async with editor(search.folder, environment=search.environment, **UNTIMED) as session:
+    async with editor(search.folder, environment=search.environment, real=True, **UNTIMED) as session:
         uri, job = await search.shown(session)
         session.answer = "Apply it now"
         assert await session.command("apply", uri, search.id) is True
@@ -129,7 +131,7 @@ async def test_who_applies_it_before_hears_that_it_is_taken_back(search):
 
 @pytest.mark.thorough
 async def test_it_is_taken_back_if_the_search_ends_before_its_final_checks(search):
-    async with editor(search.folder, environment=search.environment, **UNTIMED) as session:
+    async with editor(search.folder, environment=search.environment, real=True, **UNTIMED) as session:
         uri, job = await search.shown(session)
         await session.command("cancel", job)
         await session.ended(job)

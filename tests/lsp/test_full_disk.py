@@ -81,7 +81,7 @@ async def test_files_that_may_not_grow_are_no_reason_to_die(kernel, tmp_path):
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
-    async with editor(tmp_path, environment=NO_GPU, refine=TWO, before=limit) as session:
+    async with editor(tmp_path, environment=NO_GPU, refine=TWO, real=True, before=limit) as session:
         job = await session.command("refine", session.open(kernel))
         ended = await session.ended(job["id"])
         assert ended["state"] in ("done", "failed")

@@ -73,7 +73,7 @@ async def test_a_second_start_joins_and_another_text_begins_anew(kernel, tmp_pat
 
 async def test_cancel_ends_every_process_below_and_kill_9_of_the_server_those_of_the_next_job(kernel, tmp_path):
     own = {"runner": {"warm_minutes": 0}, **ENDLESS}
-    async with editor(tmp_path, environment=NO_GPU, ends_well=False, **own) as session:
+    async with editor(tmp_path, environment=NO_GPU, real=True, ends_well=False, **own) as session:
         uri = session.open(kernel)
         job = await session.command("refine", uri)
         await session.until(lambda: [j for j in session.jobs if j["progress"] and j["progress"]["correct"]])
@@ -177,7 +177,7 @@ async def test_a_rewrite_can_be_judged_by_itself(kernel, tmp_path):
 
 
 async def test_a_killed_runner_is_an_answer_and_not_a_hang(kernel, tmp_path):
-    async with editor(tmp_path, environment=NO_GPU, **ENDLESS) as session:
+    async with editor(tmp_path, environment=NO_GPU, real=True, **ENDLESS) as session:
         uri = session.open(kernel)
         job = await session.command("refine", uri)
         await session.until(lambda: [j for j in session.jobs if j["progress"] and j["progress"]["correct"]])
@@ -198,7 +198,7 @@ async def test_a_killed_runner_is_an_answer_and_not_a_hang(kernel, tmp_path):
 @pytest.mark.parametrize("end", ["crash", "kill -9"])
 async def test_nothing_outlives_the_client_or_the_server(kernel, tmp_path, end):
     own = {"runner": {"warm_minutes": 0}, **ENDLESS}
-    async with editor(tmp_path, environment=NO_GPU, ends_well=False, **own) as session:
+    async with editor(tmp_path, environment=NO_GPU, real=True, ends_well=False, **own) as session:
         await session.command("refine", session.open(kernel))
         await session.until(lambda: [j for j in session.jobs if j["progress"] and j["progress"]["correct"]])
         with open_store(data_of(tmp_path)) as store:

@@ -233,7 +233,7 @@ def test_a_port_in_use_is_said():
 @pytest.mark.asyncio
 @pytest.mark.parametrize("end", ["stdin closed", signal.SIGTERM, signal.SIGKILL])
 async def test_nothing_outlives_it(end, tmp_path):
-    async with editor(tmp_path, ends_well=False, runner={"warm_minutes": 0}) as session:
+    async with editor(tmp_path, real=True, ends_well=False, runner={"warm_minutes": 0}) as session:
         uri = session.open(tmp_path / "scale.cu", BAD, "cuda")
         await session.until(lambda: messages(session, uri))
         pids = {session.pid} | below(session.pid)
@@ -250,7 +250,7 @@ async def test_nothing_outlives_it(end, tmp_path):
 
 @pytest.mark.asyncio
 async def test_a_compile_process_that_dies_is_replaced(tmp_path):
-    async with editor(tmp_path) as session:
+    async with editor(tmp_path, real=True) as session:
         uri = session.open(tmp_path / "scale.cu", BAD, "cuda")
         await session.until(lambda: messages(session, uri))
         before = below(session.pid)

@@ -38,11 +38,6 @@ def served(server, profile="kevin-32b", **refine):
     return {"model": model, "judge": {"families": ["normal"]}, "refine": {"untimed": True} | refine}
 
 
-def nobody(tmp_path):
-    """Where no model server runs."""
-    return NO_GPU | {"XDG_RUNTIME_DIR": str(tmp_path)}
-
-
 def reasons(actions):
     return {action.title: action.disabled.reason for action in actions if action.disabled}
 
@@ -76,12 +71,12 @@ async def test_a_module_with_an_answer_is_refined_not_lowered(tmp_path, server):
 @pytest.mark.thorough
 async def test_what_stands_in_the_way_is_said(tmp_path):
     path = write_module(tmp_path)
-    async with editor(tmp_path, environment=nobody(tmp_path), **UNTIMED) as session:
+    async with editor(tmp_path, environment=NO_GPU, **UNTIMED) as session:
         uri = session.open(path)
         assert reasons(await session.actions(uri))[CUDA] == "No model server is running on this machine."
     (tmp_path / "scale_triton.py").touch()
     async with editor(
-        tmp_path, environment=nobody(tmp_path), model={"endpoint": "unix:/x", "name": "tiny", "profile": "general"}
+        tmp_path, environment=NO_GPU, model={"endpoint": "unix:/x", "name": "tiny", "profile": "general"}
     ) as session:
         uri = session.open(path)
         found = await session.actions(uri)
@@ -101,7 +96,7 @@ async def test_what_stands_in_the_way_is_said(tmp_path):
 async def test_a_verified_kernel_becomes_a_new_file(tmp_path):
     path = write_module(tmp_path)
     verdict = store_offer(tmp_path, path, code_of(RIGHT), label="one kernel")
-    async with editor(tmp_path, environment=nobody(tmp_path), **UNTIMED) as session:
+    async with editor(tmp_path, environment=NO_GPU, **UNTIMED) as session:
         uri = session.open(path)
         [action, *_] = await session.actions(uri)
         assert action.title == OFFER
@@ -128,7 +123,7 @@ async def test_a_client_that_makes_no_files_has_the_server_write_it(tmp_path):
     path = write_module(tmp_path)
     verdict = store_offer(tmp_path, path, code_of(TRITON), label="one program")
     can = {name: value for name, value in EVERYTHING.items() if name != "workspace"}
-    async with editor(tmp_path, environment=nobody(tmp_path), capabilities=can, **UNTIMED) as session:
+    async with editor(tmp_path, environment=NO_GPU, capabilities=can, **UNTIMED) as session:
         uri = session.open(path)
         [action, *_] = await session.actions(uri)
         assert list(action.command.arguments) == [uri, verdict.id]
@@ -142,7 +137,7 @@ async def test_a_client_that_makes_no_files_has_the_server_write_it(tmp_path):
 async def test_a_kernel_for_an_older_module_is_not_offered(tmp_path):
     path = write_module(tmp_path)
     verdict = store_offer(tmp_path, path, code_of(RIGHT), label="one kernel")
-    async with editor(tmp_path, environment=nobody(tmp_path), **UNTIMED) as session:
+    async with editor(tmp_path, environment=NO_GPU, **UNTIMED) as session:
         uri = session.open(path, PROBLEM + "\n# a note\n")
         assert OFFER in [one.title for one in await session.actions(uri)]
         session.edit(uri, PROBLEM.replace("3 * x", "4 * x"))
@@ -194,7 +189,7 @@ async def test_notes_of_a_search_are_shown(tmp_path):
     kernel = write_softmax(tmp_path)
     quick = {"refine": {"untimed": True, "budget": 5}, "judge": {"families": ["normal"]}}
     can = {name: value for name, value in EVERYTHING.items() if name != "experimental"}
-    async with editor(tmp_path, environment=nobody(tmp_path), capabilities=can, **quick) as session:
+    async with editor(tmp_path, environment=NO_GPU, capabilities=can, **quick) as session:
         uri = session.open(kernel)
         await session.command("refine", uri)
         note = await session.until(lambda: [text for text in session.said if text.startswith("No model was asked")])

@@ -26,7 +26,7 @@ async def test_an_untrusted_workspace_is_parsed_and_nothing_else(tmp_path):
     file = tmp_path / "k.py"
     file.write_text("import triton\nopen('ran', 'w')\n\n@triton.jit\ndef k(x):\n    pass\n")
     (tmp_path / "k_workload.py").write_text("open('ran', 'w')\nCASES = [{}]\ndef inputs(): ...\ndef reference(): ...\n")
-    async with editor(tmp_path, trusted=False) as session:
+    async with editor(tmp_path, real=True, trusted=False) as session:
         before = children(session.pid)
         uri = session.open(file)
         other = session.open(tmp_path / "scale.cu", BAD, "cuda")

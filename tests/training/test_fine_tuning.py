@@ -47,11 +47,6 @@ print(before, after)
 """
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    return made(tmp_path_factory.mktemp("model"), "whole")
-
-
 def made(folder: Path, template: str) -> Path:
     subprocess.run([PYTHON, Path(__file__).with_name("tiny_model.py"), folder, template], check=True)
     return folder

@@ -14,7 +14,7 @@ from kernel_lsp.store.store import open_store
 from tests.served_model.scale import write_scale
 from tests.served_model.talking import fake_server
 from tests.training.policy_run import TRAJECTORIES, TURNS, PolicyRun
-from tests.training.test_fine_tuning import PYTHON, made
+from tests.training.test_fine_tuning import PYTHON
 from tests.training.test_fine_tuning import pytestmark as needs_training
 from tests.unit.learn.test_cheats_earn_nothing import CHEATS, RANDOM, RIGHT, WRONG, edit
 
@@ -41,13 +41,13 @@ for one, old, new in zip(samples, before, after):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def place(tmp_path_factory):
+async def place(tmp_path_factory, model):
     """A kernel, a tiny model, and a server that is told what to answer."""
     folder = tmp_path_factory.mktemp("policy")
     kernel = write_scale(folder)
     kernel.with_name("scale_workload.py").write_text(RANDOM)
     async with fake_server() as server:
-        yield PolicyRun(folder, kernel, made(folder / "model", "whole"), server)
+        yield PolicyRun(folder, kernel, model, server)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

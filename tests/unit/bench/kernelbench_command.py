@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.forked_commands import forked
+
 TESTS = Path(__file__).parents[2]
 PROBLEMS = TESTS / "fixtures/kernelbench"
 CANDIDATES = TESTS / "kernelbench/candidates"
@@ -26,11 +28,11 @@ class Bench:
             name = f"level_{level}_problem_{number}_sample_{sample}_kernel.py"
             shutil.copy(CANDIDATES / name, self.folder / "candidates" / name)
 
-    def start(self, *args: str) -> subprocess.Popen[str]:
+    def start(self, *args: str, real: bool = True) -> subprocess.Popen[str]:
+        """A process group of its own; only the `real` command ends at once when that is killed."""
         folders = {f"KERNEL_LSP_PATHS_{name}": str(self.folder / name.lower()) for name in ("DATA", "CACHE")}
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(sys.path),
             "CUDA_VISIBLE_DEVICES": "",
             **folders,
             **self.settings,
@@ -45,8 +47,9 @@ class Bench:
             "--json",
             "out.json",
         ]
+        start = [sys.executable, "-c", START] if real else forked()
         return subprocess.Popen(
-            [sys.executable, "-c", START, "bench", "kernelbench", *given, "--json", "out.json", *args],
+            [*start, "bench", "kernelbench", *given, "--json", "out.json", *args],
             env=environment | {"COLUMNS": "160"},
             cwd=self.folder,
             stdout=subprocess.PIPE,
@@ -57,7 +60,7 @@ class Bench:
 
     def run(self, *args: str) -> tuple[int, str, dict[str, dict]]:
         """Exit code, what was printed, and results by `level.problem.sample`."""
-        process = self.start(*args)
+        process = self.start(*args, real=False)
         said, complaints = process.communicate(timeout=800)
         assert process.returncode in (0, 3), complaints
         results = json.loads((self.folder / "out.json").read_text())["results"]

@@ -41,7 +41,7 @@ def bench_of(folder, socket, **settings) -> Bench:
     }
     given |= settings
     variables = {f"KERNEL_LSP_{name}": value for name, value in given.items()}
-    return Bench(folder, "--propose", XDG_RUNTIME_DIR=str(folder), **variables)
+    return Bench(folder, "--propose", **variables)
 
 
 @pytest.mark.asyncio
@@ -108,7 +108,7 @@ async def _asked(server, times: int) -> None:
 )
 def test_what_stands_in_the_way_is_said_before_anything_starts(tmp_path, arguments, settings, code, words):
     bench = bench_of(tmp_path, "/nowhere/else", **settings)
-    process = bench.start(*arguments)
+    process = bench.start(*arguments, real=False)
     said, complaints = process.communicate(timeout=120)
     assert process.returncode == code, complaints
     assert words in " ".join(complaints.split())
@@ -118,7 +118,7 @@ def test_what_stands_in_the_way_is_said_before_anything_starts(tmp_path, argumen
 def test_no_model_is_one_error(tmp_path):
     bench = bench_of(tmp_path, "")
     del bench.settings["KERNEL_LSP_MODEL_ENDPOINT"]
-    process = bench.start()
+    process = bench.start(real=False)
     _, complaints = process.communicate(timeout=120)
     assert process.returncode == 2
     assert complaints.count("No model server") == 1

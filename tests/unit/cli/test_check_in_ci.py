@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft4Validator
 
+from tests.forked_commands import forked
+
 ROOT = Path(__file__).parents[3]
 START = "from kernel_lsp.cli.main import main; main()"
 KERNEL = """\
@@ -46,8 +48,7 @@ def launch(module, x):
 @pytest.fixture
 def environment(tmp_path) -> dict[str, str]:
     folders = {"KERNEL_LSP_PATHS_DATA": str(tmp_path / "data"), "KERNEL_LSP_PATHS_CACHE": str(tmp_path / "cache")}
-    path = os.pathsep.join([str(ROOT), *sys.path])
-    return {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "100", **folders}
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "100", **folders}
 
 
 @pytest.fixture
@@ -64,8 +65,9 @@ def repository(tmp_path) -> Path:
 @pytest.fixture
 def kernel_lsp(repository, environment):
     def run(*args: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", START, *args]
-        return subprocess.run(command, env=environment, cwd=repository, capture_output=True, text=True, timeout=240)
+        return subprocess.run(
+            forked(*args), env=environment, cwd=repository, capture_output=True, text=True, timeout=240
+        )
 
     return run
 

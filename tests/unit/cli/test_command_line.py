@@ -9,6 +9,7 @@ from kernel_lsp import __version__
 from kernel_lsp.cli.main import COMMANDS
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.store.store import open_store
+from tests.forked_commands import forked
 
 START = "from kernel_lsp.cli.main import main; main()"
 VERDICT = {
@@ -49,13 +50,16 @@ VERDICT = {
 
 @pytest.fixture
 def kernel_lsp(tmp_path):
-    """Run the command in its own process, with its own home and the given environment."""
+    """Run the command in its own process, with its own home and the given environment.
 
-    def run(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    It is forked, see `forked_commands`; `real` starts it as a shell does.
+    """
+
+    def run(*args: str, real: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
         own = {"HOME": str(tmp_path), "KERNEL_LSP_PATHS_DATA": str(tmp_path / "data"), "COLUMNS": "100"}
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **own, **environment}
+        environment = {**os.environ, **own, **environment}
         return subprocess.run(
-            [sys.executable, "-c", START, *args],
+            [*([sys.executable, "-c", START] if real else forked()), *args],
             env=environment,
             cwd=tmp_path,
             capture_output=True,
@@ -67,7 +71,7 @@ def kernel_lsp(tmp_path):
 
 
 def test_version_is_told(kernel_lsp):
-    assert kernel_lsp("--version").stdout == f"kernel-lsp {__version__}\n"
+    assert kernel_lsp("--version", real=True).stdout == f"kernel-lsp {__version__}\n"
 
 
 def test_version_imports_nothing_heavy():
@@ -120,15 +124,15 @@ print([name for name in ("torch", "triton", "numpy", "vllm", "cuda") if name in 
 
 
 def test_help_lists_every_command_by_its_name(kernel_lsp):
-    listed = [line.split()[1] for line in kernel_lsp("--help").stdout.splitlines() if line.startswith("│ ")]
+    listed = [line.split()[1] for line in kernel_lsp("--help", real=True).stdout.splitlines() if line.startswith("│ ")]
     assert [name for name in listed if name in COMMANDS] == list(COMMANDS)
 
 
 def test_a_terminal_without_unicode(kernel_lsp):
-    answer = kernel_lsp("explain", "KL030", PYTHONIOENCODING="ascii")
+    answer = kernel_lsp("explain", "KL030", real=True, PYTHONIOENCODING="ascii")
     assert answer.returncode == 0
     assert answer.stderr == ""
-    answer = kernel_lsp("doctor", PYTHONIOENCODING="ascii")
+    answer = kernel_lsp("doctor", real=True, PYTHONIOENCODING="ascii")
     assert "\\u27" in answer.stdout
     assert answer.returncode == 0
 
@@ -158,7 +162,7 @@ def test_settings_that_are_no_table(kernel_lsp, tmp_path):
 
 
 def test_an_unknown_command_is_a_usage_error(kernel_lsp):
-    answer = kernel_lsp("frobnicate")
+    answer = kernel_lsp("frobnicate", real=True)
     assert answer.returncode == 2
     assert "No such command" in answer.stderr
 
@@ -241,7 +245,7 @@ def test_a_reader_that_goes_away_is_met_with_silence():
 
 
 def test_doctor_answers_on_any_machine(kernel_lsp):
-    answer = kernel_lsp("doctor", "--json")
+    answer = kernel_lsp("doctor", "--json", real=True)
     assert answer.returncode == 0
     items = {item["name"]: item for item in json.loads(answer.stdout)}
     assert items["torch"]["found"]

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked_commands import forked
+
 START = "from kernel_lsp.cli.main import main; main()"
 KERNEL = """
 extern "C" __global__ void scale(const float* x, float* y, int n) {
@@ -43,9 +45,9 @@ def kernel_lsp(tmp_path):
 
     def run(*args: str) -> subprocess.CompletedProcess[str]:
         folders = {"KERNEL_LSP_PATHS_DATA": str(tmp_path / "data"), "KERNEL_LSP_PATHS_CACHE": str(tmp_path / "cache")}
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": "", **folders}
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **folders}
         return subprocess.run(
-            [sys.executable, "-c", START, *args],
+            forked(*args),
             env=environment | {"COLUMNS": "100"},
             cwd=tmp_path,
             capture_output=True,

@@ -5,14 +5,16 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from kernel_lsp.compiler.toolkit import find_tools
+from tests.forked_commands import forked
 
-START = "from kernel_lsp.cli.main import main; main()"
-WITHOUT_WORKERS = f"import sys; sys.executable = '/nowhere/python'; {START}"
+NO_PYTHON = "import sys; sys.executable = '/nowhere/python'; from kernel_lsp.cli.main import main; main()"
+WITHOUT_WORKERS = (sys.executable, "-c", NO_PYTHON)
 KERNEL = """
 #include "factor.cuh"
 extern "C" __global__ void scale(const float4* x, float4* y) {
@@ -29,12 +31,11 @@ def facts(tmp_path: Path):
     (tmp_path / "kernels/scale.cu").write_text(KERNEL)
     (tmp_path / "kernels/factor.cuh").write_text("#define FACTOR 2.0f\n")
 
-    def run(*args: str, start: str = START, file: str = "kernels/scale.cu") -> subprocess.CompletedProcess[str]:
+    def run(*args: str, start: Sequence[str] = (), file: str = "kernels/scale.cu") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-c", start, "facts", file, "--arch", "sm_80,sm_90", *args],
+            [*(start or forked()), "facts", file, "--arch", "sm_80,sm_90", *args],
             env=os.environ
             | {
-                "PYTHONPATH": os.pathsep.join(sys.path),
                 "KERNEL_LSP_PATHS_CACHE": str(tmp_path / "cache"),
                 "CUDA_VISIBLE_DEVICES": "",
                 "COLUMNS": "100",

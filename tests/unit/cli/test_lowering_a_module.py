@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 
 import pytest
 
@@ -10,6 +9,7 @@ from kernel_lsp.cli.apply import apply_changes
 from kernel_lsp.errors import SourceError
 from kernel_lsp.refine.run import FileChange
 from kernel_lsp.report.diff import unified_diff
+from tests.forked_commands import forked
 from tests.served_model.module import PROBLEM, RIGHT, TRITON, code_of, write_answer, write_module
 from tests.served_model.talking import answered, fake_server
 
@@ -25,14 +25,14 @@ async def kernel_lsp(folder, *arguments, **settings):
         "KERNEL_LSP_REFINE_UNTIMED": "true",
         "KERNEL_LSP_REFINE_TRAJECTORIES": "1",
         "KERNEL_LSP_REFINE_TURNS": "1",
-        "XDG_RUNTIME_DIR": str(folder),
         "CUDA_VISIBLE_DEVICES": "",
         "COLUMNS": "200",
     }
     environment |= {f"KERNEL_LSP_{name}": str(value) for name, value in settings.items()}
-    call = [sys.executable, "-c", "from kernel_lsp.cli.main import main; main()", *arguments]
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*call, cwd=folder, env=environment, stdout=pipe, stderr=pipe)
+    process = await asyncio.create_subprocess_exec(
+        *forked(*arguments), cwd=folder, env=environment, stdout=pipe, stderr=pipe
+    )
     out, err = await asyncio.wait_for(process.communicate(), 120)
     return process.returncode, " ".join((out + err).decode().split())
 

@@ -3,14 +3,14 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.forked_commands import forked
+
 pytest.importorskip("torch")
 
-START = "from kernel_lsp.cli.main import main; main()"
 KERNEL = """extern "C" __global__ void spread(const float* x, float* y, int n) {
     __shared__ float tile[32 * 32];
     int t = threadIdx.x;
@@ -45,10 +45,9 @@ def launch(module, x):
 
 def profile(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", START, "profile", "spread.cu", *args],
+        forked("profile", "spread.cu", *args),
         env=os.environ
         | {
-            "PYTHONPATH": os.pathsep.join(sys.path),
             "KERNEL_LSP_PATHS_CACHE": str(folder / "cache"),
             "KERNEL_LSP_PATHS_DATA": str(folder / "data"),
             "CUDA_VISIBLE_DEVICES": "",

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked_commands import forked
+
 KERNELS, TURNS = 20, 3
 KERNEL = """// Number {n}: y = {n} * x.
 __global__ void scale(const float* x, float* y, int n) {{
@@ -44,7 +46,8 @@ ANSWERS = (
 )
 
 
-def run(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def run(folder: Path, *arguments: str, real: bool = False) -> subprocess.Popen[str]:
+    """The command; only the `real` one ends at once when it is killed."""
     home = folder / "home"
     environment = os.environ | {
         "KERNEL_LSP_PATHS_DATA": str(home / "data"),
@@ -56,9 +59,10 @@ def run(folder: Path, *arguments: str) -> subprocess.Popen[str]:
         "CUDA_VISIBLE_DEVICES": "",
         "COLUMNS": "200",
     }
-    call = [sys.executable, "-c", "from kernel_lsp.cli.main import main; main()", "refine", "--turn-batch", "sweep"]
+    start = [sys.executable, "-c", "from kernel_lsp.cli.main import main; main()"] if real else forked()
+    call = [*start, "refine", "--turn-batch", "sweep", *arguments]
     pipe = subprocess.PIPE
-    return subprocess.Popen([*call, *arguments], cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(call, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
 def answered(folder: Path, turn: int) -> None:
@@ -85,7 +89,7 @@ def finished(folder: Path, *arguments: str) -> str:
 
 def killed(folder: Path, turn: int, after: int) -> None:
     """Start a call and kill it when so many answers of a turn are judged."""
-    process = run(folder)
+    process = run(folder, real=True)
     outcomes = folder / "sweep" / f"turn-{turn:02}" / "outcomes.jsonl"
     until = time.monotonic() + 400
     while time.monotonic() < until and not (outcomes.exists() and outcomes.read_text().count("\n") >= after):
