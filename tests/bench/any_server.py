@@ -1,6 +1,7 @@
 """A client of any language server, in a folder of its own with empty caches, whose clock is this process's."""
 
 import asyncio
+import atexit
 import contextlib
 import itertools
 import math
@@ -14,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +141,7 @@ class Session:
             lenses = await self.ask("textDocument/codeLens", textDocument={"uri": path.as_uri()})
             if any("regs" in lens.get("command", {}).get("title", "") for lens in lenses or ()):
                 return 1000 * (time.perf_counter() - began)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)  # to ask more often takes the time that it measures
         return math.inf
 
     async def requests(self, path: Path, line: int) -> list[float]:
@@ -191,7 +193,8 @@ async def session(server: Server) -> AsyncIterator[Session]:
             flags = (*_CUDA_FLAGS, f"--cuda-path={_toolkit()}")
             (folder / "compile_flags.txt").write_text("\n".join(flags))
         environment = os.environ | {f"XDG_{kind.upper()}_HOME": str(place) for kind, place in places.items()}
-        environment |= {"XDG_RUNTIME_DIR": str(run), "CUDA_VISIBLE_DEVICES": ""}
+        environment |= {"XDG_RUNTIME_DIR": str(run), "CUDA_VISIBLE_DEVICES": "", "PYTHONPYCACHEPREFIX": _compiled()}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         began = time.perf_counter()
         process = await asyncio.create_subprocess_exec(
             *server.command,
@@ -220,6 +223,14 @@ async def session(server: Server) -> AsyncIterator[Session]:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
+
+
+@cache
+def _compiled() -> str:
+    """Return a folder for modules compiled to bytecode, which all servers of a run share as those of a user do."""
+    folder = tempfile.mkdtemp(prefix="compiled-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _toolkit() -> Path | None:
