@@ -118,9 +118,9 @@ class CaseTiming(Record):
         bytes_moved: compulsory traffic: each input read once, each output written once.
         roofline_share: what memory was seen to take for that traffic, over the candidate's time; None unknown.
         blocks: log ratio candidate / baseline of each block, in order, confirmation blocks last.
-        confirmation_blocks, memories: how many of `blocks` belong to the confirmation; launches in memory of their own.
-        baseline_call_us, candidate_call_us: an eager call until the GPU is done, by the parent's clock; None where no
-            gain was confirmed.
+        confirmation_blocks: how many of `blocks` belong to the confirmation.
+        memories: launches that worked in memory of their own, in the confirmation if there was one.
+        baseline_call_us, candidate_call_us: an eager call by the parent's clock; None where no gain was confirmed.
     """
 
     case: str

@@ -159,7 +159,10 @@ class Session:
         return taken
 
     def memory_mib(self) -> float:
-        """Return the memory of all processes that were started for this session, shared pages divided."""
+        """Return the memory of the server and the processes that have its environment, shared pages divided.
+
+        kernel-lsp's fork servers and compile workers have an environment of their own, and are not among them.
+        """
         mark = f"XDG_CACHE_HOME={self.folder / 'home/cache'}".encode()
         return round(
             sum(_pss_kib(process) for process in Path("/proc").glob("[0-9]*") if _has(process, mark)) / 1024, 1

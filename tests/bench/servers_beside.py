@@ -9,7 +9,8 @@ kernel-lsp beside clangd (CUDA files), and beside ruff and pyright (Triton files
 - `edit`: in a file of 40 kernels (8 in Triton), from an edit that misspells a name to the finding, and from its repair
   to the end of the finding. A server that finds it nowhere has none.
 - `typing`: a hover and code actions after each of so many keystrokes, 100 ms apart.
-- `memory`: of all processes of the server (proportional set size), after a hundred edits and after so many more.
+- `memory`: proportional set size, after a hundred edits and after so many more: of the server and its children, but for
+  kernel-lsp's fork servers and compile workers, which servers of a user share.
 - `large`: requests to a small file while a text of 20 MB is opened and edited beside it.
 
 The parent's clock takes the time. Options: --starts (5), --keystrokes (200), --edits (1800: an hour with one every two

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
 from kernel_lsp.refine.rewrites.launches import change_grid
-from kernel_lsp.refine.rewrites.loops import as_grid_stride, find_loops
+from kernel_lsp.refine.rewrites.loops import as_grid_stride, find_loops, holds
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.trees import field, walk
@@ -49,10 +49,5 @@ def rewrite(
 def _counts_blocks(tree: KernelTree) -> bool:
     """Return True if each block has a place of its own outside the loop, so that somebody counts on their number."""
     inside = [loop.body for loop in find_loops(tree) if loop.over_grid]
-    places = [node for node in walk(tree.body) if node.type == "subscript_expression"]
-    outside = [
-        place
-        for place in places
-        if not any(body.start_byte <= place.start_byte and place.end_byte <= body.end_byte for body in inside)
-    ]
-    return any("blockIdx.x" in tree.canonical(field(place, "indices")) for place in outside)
+    places = [node for node in walk(tree.body) if node.type == "subscript_expression" and not holds(inside, node)]
+    return any("blockIdx.x" in tree.canonical(field(place, "indices")) for place in places)

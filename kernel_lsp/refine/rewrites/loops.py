@@ -1,7 +1,7 @@
 """Find loops that distribute an index range over threads, and convert one-element-per-thread kernels to that form."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tree_sitter import Node
@@ -218,7 +218,7 @@ def _looped(
     if any(names(node) & depends for node in (*outside, *guard.rest)):
         return None
     numbers = (f"threadIdx.{axis}", f"blockIdx.{axis}")
-    outer_values = {n: v for n, v in tree.values.items() if n not in depends and not _holds(inside, v)}
+    outer_values = {n: v for n, v in tree.values.items() if n not in depends and not holds(inside, v)}
     for node in (*derived, *inside):
         values = (canonical(outer_values[n], outer_values) for n in names(node) & outer_values.keys())
         texts = [text_of(node), *values]
@@ -230,7 +230,7 @@ def _looped(
         ):
             return None
         outer = {n for n in assigned(node) if n in tree.declarations} - depends
-        if any(not _holds(inside, tree.declarations[n][0]) for n in outer):
+        if any(not holds(inside, tree.declarations[n][0]) for n in outer):
             return None
     limit = text_of(field(guard.comparison, "right"))
     if names(field(guard.comparison, "right")) & depends:
@@ -274,5 +274,6 @@ def _nested(node: Node, within: Node) -> bool:
     return False
 
 
-def _holds(nodes: list[Node], inner: Node) -> bool:
+def holds(nodes: Iterable[Node], inner: Node) -> bool:
+    """Return True if a node lies within one of others."""
     return any(node.start_byte <= inner.start_byte and inner.end_byte <= node.end_byte for node in nodes)
