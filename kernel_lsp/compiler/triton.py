@@ -29,6 +29,7 @@ from triton.runtime.errors import OutOfResources, PTXASError
 from kernel_lsp.compiler.binary import Binary, Build, Diagnostic, KernelFacts, Severity
 from kernel_lsp.compiler.cubin import read_cubin
 from kernel_lsp.compiler.fake_gpu import ShapesOnly, fake_gpu
+from kernel_lsp.compiler.misalignment import misalignments
 from kernel_lsp.compiler.plan import Constant, Launch, LaunchTrace
 from kernel_lsp.compiler.ptxas import PtxasUsage, parse_ptxas_usage, with_spills
 from kernel_lsp.compiler.shortfall import shortfall
@@ -66,7 +67,13 @@ class TritonBuild:
 
 
 def build_triton(
-    source: SourceFile, workload: Workload, load: Callable[[], Callable[..., Any]], device: Device, processes: int
+    source: SourceFile,
+    workload: Workload,
+    load: Callable[[], Callable[..., Any]],
+    device: Device,
+    processes: int,
+    *,
+    misaligned: bool = False,
 ) -> TritonBuild:
     """Compile every kernel that a workload launches from a Triton file.
 
@@ -76,6 +83,8 @@ def build_triton(
         load: executes the file and returns a function that runs it on a case's inputs.
         device: the GPU that the code is told to run on, and compiled for.
         processes: how many may compile side by side.
+        misaligned: the caller's processes will run it on misaligned inputs too, for which Triton makes code of its own;
+            that is compiled beside the rest, into Triton's cache.
 
     Raises:
         WorkloadError: the workload's own code raises.
@@ -84,8 +93,8 @@ def build_triton(
     start = time.perf_counter()
     recorder = Recorder(device.arch)
 
-    def launch_all() -> tuple[LaunchTrace, ...]:
-        run, plans = load(), list[LaunchTrace]()
+    def launch_all(run: Callable[..., Any], *, ahead: bool = False) -> tuple[LaunchTrace, ...]:
+        plans = list[LaunchTrace]()
         path = file_of(run.func, workload.path) if isinstance(run, partial) else workload.path
         for number, case in enumerate(workload.cases):
             inputs = make_inputs(workload, case)
@@ -93,13 +102,17 @@ def build_triton(
             with blame(path, f"`launch` raised for case {describe_case(case)}"):
                 run(*inputs)
             plans.append(LaunchTrace(number, tuple(recorder.launches)))
+            for other in misalignments(inputs) if ahead else ():
+                run(*other)
         return tuple(plans)
 
     large = ShapesOnly() if workload.problem is not None else contextlib.nullcontext()
     with fake_gpu(device), large, received_by(recorder, device), recorder.hearing():
         try:
-            recorder.known = precompile(launch_all, recorder.heard, processes)
-            plans = launch_all()
+            run = load()
+            ahead = misaligned and workload.problem is None and not workload.contract.aligned
+            recorder.known = precompile(partial(launch_all, run, ahead=ahead), recorder.heard, processes)
+            plans = launch_all(run)
         except WorkloadError as error:
             if error.__cause__ is not None and (lacking := shortfall(error.__cause__)) is not None:
                 raise lacking from error

@@ -50,11 +50,13 @@ class Builders:
     """Compile workers, as many as the settings allow, each for one request at a time. CUDA's stay warm between builds.
 
     A build that runs a candidate's code (a Triton file, another `launch`, an imported extension) gets a process of its
-    own, which cannot write to the cache of builds.
+    own, which cannot write to the cache of builds. With `misaligned`, Triton's kernels are compiled for misaligned
+    inputs too, as a judgement on a GPU runs them on such.
     """
 
-    def __init__(self, pool: Pool, settings: Settings, device: Device) -> None:
+    def __init__(self, pool: Pool, settings: Settings, device: Device, *, misaligned: bool = False) -> None:
         self._pool, self._settings, self.device = pool, settings, device
+        self._misaligned = misaligned and "unaligned" in settings.judge.families
         self._number = str(next(_NUMBERS))
         self._cache_folder = settings.paths.cache / "builds"
         # Of their own: a file that needs no torch does not wait for a worker that still imports it.
@@ -227,6 +229,7 @@ class Builders:
                 cache=self._cache(),
                 triton_cache=triton_cache,
                 processes=self._settings.runner.compile_workers // self._busy,  # alone it has all of them
+                misaligned=self._misaligned,
             )
             return await worker.ask(request, deadline=policy.BUILD_SECONDS)
 

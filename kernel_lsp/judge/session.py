@@ -60,7 +60,7 @@ class Session:
         self._say = say
         self.pool, self.target, self.settings, self.gpu = pool, target, settings, gpu
         self.device = target_device(gpu, settings.arch)
-        self.builders = builders or Builders(pool, settings, self.device)
+        self.builders = builders or Builders(pool, settings, self.device, misaligned=gpu is not None)
         self._own_builders = builders is None
         self.baseline_built: Built | None = None
         self.harness: Harness | None = None

@@ -50,7 +50,7 @@ async def opened_lane(
     """
     where = Where(host=socket.gethostname(), lane=name, gpu=gpu.uuid if gpu else None, pid=os.getpid())
     async with pool_on(gpu, settings) as pool:
-        builders = Builders(pool, settings, target_device(gpu, settings.arch))
+        builders = Builders(pool, settings, target_device(gpu, settings.arch), misaligned=gpu is not None)
         try:
             yield Lane(gpu, pool, builders, settings, where, say)
         finally:

@@ -52,6 +52,7 @@ class DecisionRule:
         budget_ms: GPU milliseconds for the blocks of the first look.
         blur: bound on the difference that processes make by themselves, for the mean over cases.
         scatter: standard deviation of that difference.
+        place_scatter: that of the difference between two places of memory, one for either side.
         clear: distance from 0 that the mean over cases must exceed to be a gain or a loss: the blur, and on a shared
             GPU `policy.SHARED_CLEARANCE_DELTAS` times delta at least.
         case_clear: the same for each case by itself.
@@ -64,6 +65,7 @@ class DecisionRule:
     budget_ms: float
     blur: float
     scatter: float
+    place_scatter: float
     clear: float
     case_clear: tuple[float, ...]
     allow_slower_cases: bool = False
@@ -76,11 +78,13 @@ class DecisionRule:
         """Return the rule for these cases; `shared` says that others compute on the GPU too.
 
         The placement blur of a case is a share of its time; over cases it averages as independent errors do. A fixed
-        number of `pairs` is measured in one place of memory, which may differ from the next by more.
+        number of `pairs` is measured in one place of memory, which may differ from the next by more. Short launches
+        find what they work on in the cache, wherever it lies in memory.
         """
         place = 0.0 if pairs is None else policy.PLACE_SCATTER_SHARE
         blurs = [policy.PLACEMENT_BLUR_US[case.mode] / case.baseline_us + 2 * place for case in cases]
-        scatters = [math.hypot(policy.PROCESS_SCATTER_US[case.mode] / case.baseline_us, place) for case in cases]
+        scatters = [policy.PROCESS_SCATTER_US[case.mode] / case.baseline_us for case in cases]
+        placed = [math.sqrt(2) * policy.PLACE_SCATTER_SHARE for case in cases if case.mode == "cold"]
         blur = math.hypot(*blurs) / len(blurs)
         least = policy.SHARED_CLEARANCE_DELTAS * settings.delta if shared else 0.0
         return cls(
@@ -89,6 +93,7 @@ class DecisionRule:
             budget_ms=settings.budget_ms,
             blur=blur,
             scatter=math.hypot(*scatters, *[policy.PROCESS_SCATTER_SHARE] * len(cases)) / len(cases),
+            place_scatter=math.hypot(*placed) / len(cases),
             clear=max(blur, least),
             case_clear=tuple(max(blur, least) for blur in blurs),
             allow_slower_cases=settings.allow_slower_cases,
@@ -96,18 +101,16 @@ class DecisionRule:
         )
 
     def widened(self, interval: Interval, memories: int = policy.PLACES) -> Interval:
-        """Return an interval of one pair of processes, widened by the scatter between processes.
+        """Return an interval of one pair of processes, widened by the scatter between processes, and between places.
 
-        Blocks that take fewer than `policy.PLACES` places of memory in turn see less than the scatter of places, which
-        their mean has nonetheless.
+        Blocks come back to the same places, so that what these differ by does not average away with the blocks.
 
         Args:
             interval: of ln(B/A).
-            memories: launches that worked in memory of their own.
+            memories: launches that worked in memory of their own; one where pairs are fixed.
         """
         centre, half = (interval.lower + interval.upper) / 2, (interval.upper - interval.lower) / 2
-        few = 0.0 if self.pairs is not None else max(0.0, 1 / memories - 1 / policy.PLACES)
-        scatter = math.hypot(self.scatter, policy.PLACE_SCATTER_SHARE * math.sqrt(few))
+        scatter = math.hypot(self.scatter, self.place_scatter / math.sqrt(memories if self.pairs is None else 1))
         half = math.hypot(half, NormalDist().inv_cdf(1 - self.alpha / 2) * scatter)
         return Interval(centre - half, centre + half)
 

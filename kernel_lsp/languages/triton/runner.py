@@ -37,7 +37,7 @@ def _build_launched(request: BuildCandidate, workload: Workload) -> CandidateBui
         bound[:] = [bind_launch(module, source.path, launch and launch.text, launch and launch.path)]
         return bound[0]
 
-    made = build_triton(source, workload, load, request.device, request.processes)
+    made = build_triton(source, workload, load, request.device, request.processes, misaligned=request.misaligned)
     if made.plans:
         require_own(made.launched, source, bound[0])
     return CandidateBuild(made.build, made.plans, made.binaries)

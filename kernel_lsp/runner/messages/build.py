@@ -79,6 +79,7 @@ class BuildCandidate(Request[BuildRole, CandidateBuild], frozen=True, kw_only=Tr
         cache: of builds.
         triton_cache: folder of Triton's own cache.
         processes: how many Triton may compile in at a time.
+        misaligned: it will be run on misaligned inputs too.
     """
 
     language: Language
@@ -90,6 +91,7 @@ class BuildCandidate(Request[BuildRole, CandidateBuild], frozen=True, kw_only=Tr
     cache: CacheFolder
     triton_cache: Path
     processes: int
+    misaligned: bool
 
     def answered_by(self, role: BuildRole) -> CandidateBuild:
         return role.build(self)

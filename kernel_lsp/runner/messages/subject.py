@@ -226,10 +226,11 @@ class Refresh(Request[SubjectRole, None], frozen=True, kw_only=True):
 
 
 class RunSegments(Request[SubjectRole, tuple[Segment, ...]], frozen=True, kw_only=True):
-    """Run a recording `count` times."""
+    """Run a recording `count` times, and each time `repeats` times in a row; of each row the last segment is told."""
 
     recording: str
     count: int = 1
+    repeats: int = 1
 
     def answered_by(self, role: SubjectRole) -> tuple[Segment, ...]:
         return role.run_segments(self)

@@ -99,22 +99,26 @@ class Recording:
         disorder = "leaves another stream the current one" if self._strays else self._order.disorder()
         return Recorded(disorder, "" if self._restores else _overlap(self.outputs), self._order.between)
 
-    def segment(self) -> Segment:
-        """Run one segment."""
+    def segment(self, repeats: int = 1) -> Segment:
+        """Run a segment so many times in a row, and return the last."""
         with torch.cuda.stream(self._stream):
             self._watch.empty_cache()
             with WORKER.span("segment", gpu=True):
-                if self._graph is None:
-                    self._enqueue()
-                else:
-                    if self._poisoning is not None:
-                        self._poisoning.replay()
-                    self._graph.replay()
+                for _ in range(repeats):
+                    self._run_once()
                 self._stream.synchronize()
             times = tuple(timer.elapsed_us() for timer in self._timers)
             if self._mode == "short":
                 times = (times[0] / len(self._launches),)
             return Segment(times, self._checksums(), self._watch.clock_mhz())
+
+    def _run_once(self) -> None:
+        if self._graph is None:
+            self._enqueue()
+            return
+        if self._poisoning is not None:
+            self._poisoning.replay()
+        self._graph.replay()
 
     def _capture(self) -> None:
         graph = torch.cuda.CUDAGraph(keep_graph=True)

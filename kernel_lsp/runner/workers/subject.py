@@ -299,8 +299,9 @@ class SubjectWorker:
 
     def run_segments(self, request: messages.RunSegments) -> tuple[Segment, ...]:
         """Run a recording so many times."""
+        recording = self._recordings[request.recording]
         with torch.no_grad():
-            return tuple(self._recordings[request.recording].segment() for _ in range(request.count))
+            return tuple(recording.segment(request.repeats) for _ in range(request.count))
 
     def publish(self, request: messages.Publish) -> PublishedOutputs:
         """Publish what one launch of the last segment computed."""

@@ -1,16 +1,18 @@
 """Trace the GPU's work during a call: kernels, copies and fills with their streams and times. Worker processes only.
 
-CUPTI's activity records, through torch's profiler. The functions needed are bound here, before any candidate is loaded.
+CUPTI's activity records, through torch's profiler, by its older interface: `torch.profiler` imports torch's compiler
+when it starts, for seconds. The functions needed are bound here, before any candidate is loaded.
 """
 
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from types import TracebackType
+from typing import Protocol, TypeVar, cast
 
 import msgspec
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.autograd.profiler import profile
 
 from kernel_lsp.runner.messages.subject_answers import Traced, TracedOperation
 from kernel_lsp.runner.workers.ears import Ears
@@ -18,10 +20,23 @@ from kernel_lsp.runner.workers.stopwatch import Stopwatch
 from kernel_lsp.runner.workers.surroundings import native_threads
 
 _T = TypeVar("_T")
+
+
+class _Profiler(Protocol):
+    """What is used of torch's profiler."""
+
+    def __enter__(self) -> object: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> object: ...
+    def export_chrome_trace(self, path: str) -> None: ...
+
+
 _KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 _FILE = Path("trace.json")
 _clock = time.perf_counter
-_synchronize, _read, _profile = torch.cuda.synchronize, msgspec.json.decode, profile
+_synchronize, _read = torch.cuda.synchronize, msgspec.json.decode
+_profile = cast(Callable[..., _Profiler], profile)
 
 
 def trace_launch(watch: Stopwatch, ears: Ears, launch: Callable[[], object]) -> tuple[Traced, int]:
@@ -57,16 +72,16 @@ def trace(work: Callable[[], _T]) -> tuple[_T, tuple[TracedOperation, ...], str]
     Returns:
         The result of `work`, the GPU's operations, and why there are none, if the profiler says so.
     """
-    profiler = _profile(activities=[ProfilerActivity.CUDA])
+    profiler = _profile(use_device="cuda", use_cpu=False, use_kineto=True)
     try:
-        profiler.start()
+        profiler.__enter__()
     except RuntimeError as error:
         return work(), (), str(error)
     try:
         done = work()
         _synchronize()
     finally:
-        profiler.stop()
+        profiler.__exit__(None, None, None)
     try:
         profiler.export_chrome_trace(str(_FILE))
         events = _read(_FILE.read_bytes(), type=_Trace).events

@@ -146,6 +146,7 @@ def launch(module, x): return module.run(x)
         cache=CacheFolder(tmp_path / "cache", 0),
         triton_cache=tmp_path / "triton",
         processes=1,
+        misaligned=False,
     )
     (request,) = worker.build(asked).requests
     fully = BuildExtensionFully(
@@ -179,6 +180,7 @@ def test_an_answer_asks_for_its_extensions_each_time_that_it_is_built(tmp_path: 
         cache=CacheFolder(tmp_path / "cache", 0),
         triton_cache=tmp_path / "triton",
         processes=1,
+        misaligned=False,
     )
     (first,), (again,) = worker.build(asked).requests, worker.build(asked).requests
     assert first == again

@@ -81,7 +81,11 @@ def _one_thread() -> Generator[None]:
 @pytest.fixture
 def build(tmp_path: Path) -> Callable[..., TritonBuild]:
     def building(
-        kernel: str = KERNEL, arch: str = "sm_90", workload: str = WORKLOAD, processes: int = 3
+        kernel: str = KERNEL,
+        arch: str = "sm_90",
+        workload: str = WORKLOAD,
+        processes: int = 3,
+        misaligned: bool = False,
     ) -> TritonBuild:
         source = SourceFile(tmp_path / "sums.py", kernel)
         path = tmp_path / "sums_workload.py"
@@ -91,7 +95,7 @@ def build(tmp_path: Path) -> Callable[..., TritonBuild]:
             module = load_module(source.text, source.path)
             return lambda *inputs: made.launch(module, *inputs) if made.launch else None
 
-        return build_triton(source, made, load, device_named(arch), processes)
+        return build_triton(source, made, load, device_named(arch), processes, misaligned=misaligned)
 
     return building
 
@@ -270,3 +274,15 @@ def test_what_ends_at_import_is_an_error_with_its_fix(tmp_path: Path) -> None:
     assert said is not None
     assert said.line == 4
     assert "SystemExit: 2. It ends here without the arguments of a command line: give them defaults" in said.message
+
+
+def test_code_for_misaligned_inputs_is_compiled_beside_the_rest(
+    build: Callable[..., TritonBuild], tmp_path: Path
+) -> None:
+    def compiled() -> int:
+        return len(list((tmp_path / "triton").glob("*/row_sums.cubin")))
+
+    made = build(KERNEL.replace("row_sums[(y.shape[0],)](y,", "row_sums[(y.shape[0],)](x,"), misaligned=True)
+    assert [binary.cubin for binary in made.binaries if "row_sums" in next(iter(binary.entries))] != []
+    assert len([name for name in made.build.binary.entries if name.startswith("row_sums")]) == 1  # type: ignore[union-attr]
+    assert compiled() == 2, "one for multiples of 16 bytes, one for others"

@@ -94,7 +94,11 @@ class Version:
                 self.launches[request.recording] = len(request.buffers)
                 return answers.Recorded()
             case messages.RunSegments():
-                return tuple(self._segment(request.recording, deadline) for _ in range(request.count))
+                rows = [
+                    [self._segment(request.recording, deadline) for _ in range(request.repeats)]
+                    for _ in range(request.count)
+                ]
+                return tuple(row[-1] for row in rows)
             case messages.Publish() | messages.PublishEarlier():
                 return PUBLISHED
             case messages.Forget():

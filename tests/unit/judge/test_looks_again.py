@@ -41,7 +41,8 @@ class Timed:
         self.calls += 1
         delay = self._delays_ms.pop(0) if self._delays_ms else 0.0
         flushes = policy.FLUSH_US * CASE.launches / 1000
-        self._clock.s += (0.05 + request.count * (CASE.launches * 0.1 + flushes) + delay) / 1000
+        runs = request.count * request.repeats
+        self._clock.s += (0.05 + runs * (CASE.launches * 0.1 + flushes) + delay) / 1000
         return tuple(Segment((us,) * CASE.launches, (), None) for _ in range(request.count))
 
 

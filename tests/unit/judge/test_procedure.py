@@ -72,8 +72,9 @@ def test_a_shared_gpu_asks_for_two_margins_and_blurs_no_more() -> None:
     assert rule(Case("short", 2.0), shared=True).clear == pytest.approx(0.05)
 
 
-def test_an_interval_is_widened_by_the_scatter_of_processes() -> None:
-    scatter = math.hypot(0.12 / 20, policy.PROCESS_SCATTER_SHARE)
+def test_an_interval_is_widened_by_the_scatter_of_processes_and_places() -> None:
+    places = math.sqrt(2 / policy.PLACES) * policy.PLACE_SCATTER_SHARE
+    scatter = math.hypot(0.12 / 20, policy.PROCESS_SCATTER_SHARE, places)
     widened = rule(SHORT).widened(Interval(-0.03, -0.01))
     assert (widened.lower + widened.upper) / 2 == pytest.approx(-0.02)
     assert (widened.upper - widened.lower) / 2 == pytest.approx(math.hypot(0.01, 1.959964 * scatter))
@@ -211,18 +212,22 @@ def test_a_fixed_number_of_pairs_is_decided_on_once(blocks: list[float], outcome
 
 
 def test_an_interval_is_wider_where_blocks_took_few_places_of_memory() -> None:
-    """Blocks of one place agree, and yet their mean is off by what places scatter."""
+    """Blocks of one place agree, and yet their mean is off by what places scatter, on either side."""
     fresh, by = [scattered(-0.05, 0.0, 10)], rule(LONG)
     halves = {
         memories: (found.upper - found.lower) / 2
-        for memories in (1, 4, policy.PLACES, 2 * policy.PLACES)
+        for memories in (1, 4, policy.PLACES)
         for found in [confirm(by, GAIN, fresh, fresh, seed=1, memories=memories).interval]
     }
-    assert halves[1] > 1.96 * 0.9 * policy.PLACE_SCATTER_SHARE
-    assert halves[1] > halves[4] > halves[policy.PLACES] == halves[2 * policy.PLACES]
+    assert halves[1] > 1.96 * math.sqrt(2) * policy.PLACE_SCATTER_SHARE
     assert halves[4] ** 2 - halves[16] ** 2 == pytest.approx(
-        (1.96 * policy.PLACE_SCATTER_SHARE) ** 2 * 3 / 16, rel=1e-3
+        (1.96 * policy.PLACE_SCATTER_SHARE) ** 2 * 2 * 3 / 16, rel=1e-3
     )
+
+
+def test_short_launches_find_their_inputs_in_the_cache_wherever_these_lie() -> None:
+    by = rule(Case("short", 5.0))
+    assert by.widened(Interval(-0.03, -0.01), 1) == by.widened(Interval(-0.03, -0.01), policy.PLACES)
 
 
 def test_two_pairs_find_a_case_that_got_slower() -> None:
