@@ -23,6 +23,7 @@ _DEEPEST = 3  # parts of a name: packages import what lies below
 _MOST = 1000
 _GPU = "/dev/nvidia"
 _DRIVER = Path("/dev/nvidiactl")
+_FORKED_WELL = ("jemalloc_bg_thd",)  # of the allocator that pyarrow brings, which handles forks
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,15 @@ def _is_installed(package: str) -> bool:
 
 
 def _threads() -> int:
-    return sum(1 for _ in Path("/proc/self/task").iterdir())
+    """Return the number of this process's threads, without those of libraries that start them anew after a fork."""
+    names = (_name_of(task) for task in Path("/proc/self/task").iterdir())
+    return sum(name not in _FORKED_WELL for name in names)
+
+
+def _name_of(task: Path) -> str:
+    with contextlib.suppress(OSError):  # it has just ended
+        return (task / "comm").read_text().strip()
+    return ""
 
 
 def _uses_gpu() -> bool:

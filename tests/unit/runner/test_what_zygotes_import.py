@@ -193,3 +193,24 @@ def test_what_a_users_file_imports_later_workers_have(tmp_path: Path) -> None:
             return libraries
 
     assert _HEAVY in asyncio.run(opened())
+
+
+_THREAD = """
+import sys, threading
+from pathlib import Path
+from kernel_lsp.runner.libraries import Before
+
+before, leave = Before.now(), threading.Event()
+thread = threading.Thread(target=leave.wait)
+thread.start()
+Path(f"/proc/self/task/{thread.native_id}/comm").write_text(sys.argv[1])
+import rich
+print("rich" in before.imported_since())
+leave.set()
+"""
+
+
+@pytest.mark.parametrize(("name", "lasts"), [("worker", "False"), ("jemalloc_bg_thd", "True")])
+def test_a_fork_can_use_what_starts_its_threads_anew(name: str, lasts: str) -> None:
+    ran = subprocess.run([sys.executable, "-c", _THREAD, name], capture_output=True, text=True, timeout=300)
+    assert ran.stdout.split() == [lasts], ran.stderr
