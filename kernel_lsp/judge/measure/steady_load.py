@@ -3,8 +3,8 @@
 The blocks of a judgement are short: the GPU has hardly grown warm when they are over. Where a kernel draws more power
 than the GPU may for long, its clock falls under a steady load, and a candidate that needs more energy gains less there,
 or loses. So both sides run for seconds, in turn, and the energy of a launch is read from the GPU's own counter, which
-counts what else runs on the GPU as well. Where neither turn shows a loss, four stretches tell enough; else there are
-four more: only what is sure to lose is refused.
+counts what else runs on the GPU as well. Where no pair of stretches shows a loss, two pairs tell enough; else there are
+more: only what is sure to lose is refused.
 """
 
 import asyncio

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from judge_support import fake_harness, fake_subject, timed
 
+from kernel_lsp import policy
 from kernel_lsp.device.nvml import GpuLoad
 from kernel_lsp.judge.measure import steady_load as sustained
 from kernel_lsp.judge.measure.blocks import Series
@@ -58,16 +59,16 @@ def test_energy_and_time_of_a_kernel_that_power_limits(monkeypatch):
     assert run.speedup == pytest.approx(1.25)
     assert (run.baseline_mj, run.candidate_mj) == pytest.approx((60.0, 55.2)), "watts times the time of a launch"
     assert (run.baseline_w, run.candidate_w) == pytest.approx((600, 690))
-    assert run.seconds == pytest.approx(1.0)
+    assert run.seconds == pytest.approx(2 * policy.SUSTAINED_STRETCH_SECONDS)
     assert run.throttle == ("power cap",)
 
 
-def test_a_loss_is_looked_at_twice_as_long(monkeypatch):
+def test_a_loss_is_looked_at_for_longer(monkeypatch):
     machine = Machine({"A": 600, "B": 690}, {"A": 80.0, "B": 100.0})
     _, run = machine.measure(monkeypatch)
     assert run is not None
-    assert "".join(machine.asked) == "AB" + 2 * sustained.ORDER
-    assert run.seconds == pytest.approx(2.0)
+    assert "".join(machine.asked) == "AB" + policy.SUSTAINED_TURNS * sustained.ORDER
+    assert run.seconds == pytest.approx(policy.SUSTAINED_TURNS * 2 * policy.SUSTAINED_STRETCH_SECONDS)
     assert run.interval[1] < 1
 
 
