@@ -450,13 +450,24 @@ def test_inputs_that_do_not_fit_what_was_recorded_are_recorded_by_themselves(
     assert fresh.inputs.summary() == f"recorded anew on {LOOKS} others, 0 launches held against the truth"
 
 
-def test_a_candidate_that_answers_otherwise_in_its_other_process_is_rejected() -> None:
-    honest = Side([], 1.0)
-    fresh = Fresh(Side([], 1.0), honest, Side([], 1.0))
-    lying = Segment((1.0,) * 4, ((1,), (2,), (1,), (1,)), None)
+def test_a_launch_that_answers_otherwise_in_another_process_is_held_against_the_truth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A fake is wrong. What tunes itself anew in each process may sum in another order, and be right."""
+    fresh = Fresh(Side([], 1.0), Side([], 1.0), Side([], 1.0))
+    compared: list[int] = []
 
-    async def look(segment: Segment) -> Ruling | None:
+    async def compare(_harness: object, _subject: object, _case: object, _draw: Draw, launch: int) -> Ruling | None:
+        compared.append(launch)
+        return rejected("an output is wrong") if launch == 1 else None
+
+    Truth(fresh, monkeypatch)
+    monkeypatch.setattr(fresh_inputs, "compare_launch", compare)
+
+    async def look(*checksums: int) -> Ruling | None:
+        compared.clear()
         fresh.inputs.ruling = None
+        segment = Segment((1.0,) * 4, tuple((each,) for each in checksums), None)
         for _ in range(50):
             await fresh.inputs.renew(CASE)
             for side in fresh.sides:
@@ -465,9 +476,11 @@ def test_a_candidate_that_answers_otherwise_in_its_other_process_is_rejected() -
             await fresh.inputs.look(CASE, segment)
         return fresh.inputs.ruling
 
-    assert asyncio.run(look(Segment((1.0,) * 4, ((1,),) * 4, None))) is None
-    reason = "on case n=1 launch 2 of those timed answers otherwise than the same launch in another process does"
-    assert asyncio.run(look(lying)) == rejected(reason)
+    assert asyncio.run(look(1, 1, 1, 1)) is None
+    assert compared == []
+    assert asyncio.run(look(1, 1, 2, 1)) is None
+    assert set(compared) == {2}
+    assert asyncio.run(look(1, 2, 1, 1)) == rejected("an output is wrong")
 
 
 class Changing:
