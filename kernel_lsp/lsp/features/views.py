@@ -39,7 +39,7 @@ from kernel_lsp.lsp.wire import (
 )
 from kernel_lsp.lsp.workspace import Folders, Permission
 from kernel_lsp.report.titles import speedup_title
-from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.kernel import Kernel, base_name
 from kernel_lsp.source.text import apply_edits
 
 if TYPE_CHECKING:
@@ -171,7 +171,6 @@ class Views:
 
         The judged texts are compiled again, for the GPU of the verdict and with the current launches.
         """
-        from kernel_lsp.check.places import base_name  # it brings much with it
 
         document = self._documents.read(given.text_document.uri)
         evidence = (await self._results.evidence(document.path, given.verdict)).verdict.evidence

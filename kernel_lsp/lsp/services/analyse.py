@@ -19,7 +19,6 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from kernel_lsp.check.places import base_name
 from kernel_lsp.compiler.opcodes import role_of
 from kernel_lsp.compiler.ptx_lines import ptx_lines
 from kernel_lsp.compiler.sass import SassInstruction
@@ -38,6 +37,7 @@ from kernel_lsp.judge.facts import (
 from kernel_lsp.lsp.service import Emit, Handler
 from kernel_lsp.lsp.wire import KernelCode, MachineInstruction, PtxLine
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.kernel import base_name
 
 _FACTS = TypeAdapter(list[ArchFacts])
 
