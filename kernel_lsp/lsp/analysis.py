@@ -39,10 +39,11 @@ class Analysis:
         settings: ClientSettings,
         permission: Permission,
         board: Board,
+        compiler: Service,
     ) -> None:
         self._client, self._background, self._board = client, background, board
         self._documents, self._settings, self._permission = documents, settings, permission
-        self._service = Service()
+        self._service = compiler
         self._pending: dict[str, asyncio.Task[None]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._results: dict[str, tuple[str, tuple[CompiledText, ...]]] = {}

@@ -11,9 +11,10 @@ from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.check_records import CheckedFamily, CheckedFinding, CheckedKernel, CheckedText
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.diagnostics import Board
-from kernel_lsp.lsp.documents import Document, Documents, uri_of
+from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.process import ServiceFailure
 from kernel_lsp.lsp.settings import ClientSettings
+from kernel_lsp.lsp.uris import uri_of
 from kernel_lsp.lsp.workspace import Permission
 from kernel_lsp.source.text import Edit, Span
 

@@ -13,12 +13,13 @@ from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.check_records import CheckedText
 from kernel_lsp.lsp.checks import KnownChecks
-from kernel_lsp.lsp.documents import Document, Documents, path_of, uri_of
+from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.features.commands import place_of
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.requests import Nothing, OneText, OneVariant, OneVerdict
 from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.settings import ClientSettings
+from kernel_lsp.lsp.uris import path_of, uri_of
 from kernel_lsp.lsp.wire import (
     EvidencePage,
     FileRow,
