@@ -108,6 +108,13 @@ class Analysis:
         while self._documents.get(document.uri) is document and not self._is_settled(document):
             await self._movement.wait()
 
+    async def has_facts(self, document: Document) -> None:
+        """Wait until there are facts of a text, be it of an earlier state; or it is compiled, changed, or closed."""
+        while self._documents.get(document.uri) is document and not self._is_settled(document):
+            if document.uri in self._facts:
+                return
+            await self._movement.wait()
+
     def forget(self, uri: str) -> None:
         """Forget a closed text."""
         self._results.pop(uri, None)
@@ -174,6 +181,7 @@ class Analysis:
         if document.uri not in self._facts and not self.is_compiled(document):
             self._facts[document.uri] = tuple(map(_compiled, event["facts"]))
             self._client.refresh()
+            self._moved()
 
     async def _disassemble(self, document: Document) -> None:
         """Fetch machine code after the facts, so that no hover has to wait."""
