@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import fields
 
-from kernel_lsp.check.places import base_name
 from kernel_lsp.judge.emulation import EmulatedRun, LineCounters
+from kernel_lsp.source.kernel import base_name
 
 _COUNTS = tuple(each.name for each in fields(LineCounters) if each.name not in ("kernel", "path", "line"))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kernel_lsp.check.counts import counts_by_line
-from kernel_lsp.check.places import base_name, kernel_place, line_place
+from kernel_lsp.check.places import kernel_place, line_place
 from kernel_lsp.compiler.binary import Diagnostic
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.compiler.occupancy import Lever, Limiter
@@ -19,7 +19,7 @@ from kernel_lsp.rules import performance
 from kernel_lsp.rules.rule import Rule
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import language_of
-from kernel_lsp.source.kernel import Kernel, Language
+from kernel_lsp.source.kernel import Kernel, Language, base_name
 
 SPILL_BYTES = 16
 STACK_BYTES = 16

@@ -1,19 +1,10 @@
 """Places findings about a whole kernel: at the kernel's name."""
 
-import re
 from collections.abc import Sequence
 
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.kernel import Kernel, base_name
 from kernel_lsp.source.text import Lines
-
-_PLAIN = re.compile(r"[^<\[(#]+")
-
-
-def base_name(name: str) -> str:
-    """Return the kernel's name without template arguments: `ops::softmax` for `ops::softmax<float, 256>`."""
-    plain = _PLAIN.match(name)
-    return plain[0].strip() if plain else name
 
 
 def kernel_place(source: SourceFile, kernels: Sequence[Kernel], name: str) -> tuple[int, int, tuple[int, int]]:

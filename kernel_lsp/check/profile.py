@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp.check.counts import counts_by_line
-from kernel_lsp.check.places import base_name
 from kernel_lsp.check.record import FileReport
 from kernel_lsp.judge.emulation import EmulatedRun
+from kernel_lsp.source.kernel import base_name
 
 LEAST_SHARE = 0.03
 """Share of a kernel's instructions or traffic below which a line is not shown. Chosen: a screen holds the others."""

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from kernel_lsp.check.places import base_name
 from kernel_lsp.compiler.assumed import Assumed
 from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.judge.emulation import Emulation
 from kernel_lsp.judge.verdict import Check, KernelResources
 from kernel_lsp.rules.ignores import Silenced
 from kernel_lsp.rules.rule import Needs
-from kernel_lsp.source.kernel import Language
+from kernel_lsp.source.kernel import Language, base_name
 from kernel_lsp.store.store import Document
 
 

@@ -29,6 +29,9 @@ COMMANDS = (
 )
 """Each is a module beside this one with an `app` of one command or of several subcommands."""
 
+# Without options: to import what reads them takes twice as long as all else before an editor has its first answer.
+_AS_EDITORS_SERVE = (["serve"], ["serve", "--stdio"])
+
 
 class _Commands(TyperGroup):
     """Commands by name; the module of a command is imported when it is called."""
@@ -67,6 +70,8 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):  # escape characters that its encoding lacks, as on standard error
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        if sys.argv[1:] in _AS_EDITORS_SERVE:
+            sys.exit(_serve())
         app()
     except KernelLspError as error:
         from kernel_lsp.report.problem import problem_view
@@ -77,6 +82,12 @@ def main() -> None:
         if end.code == INTERRUPTED:  # Typer ends so on Ctrl-C, and `refine` after it has shown its result
             _complain().print("Stopped.")
         raise
+
+
+def _serve() -> int:
+    from kernel_lsp.lsp.serving import serve_stdio
+
+    return serve_stdio({})
 
 
 def _complain() -> "Console":

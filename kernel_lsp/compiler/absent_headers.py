@@ -5,7 +5,7 @@ the device code compiles without it; the header is reported as absent.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def is_absent(build: Build) -> bool:
 
 
 def substitutes(
-    source: SourceFile, headers: Sequence[UserHeader], folders: Sequence[Path], known: Iterable[Path]
+    source: SourceFile, headers: Sequence[UserHeader], folders: Sequence[Path], known: Callable[[], Iterable[Path]]
 ) -> tuple[UserHeader, ...]:
     """Return an empty header for each that a file, or a header of the user's, includes and that is nowhere.
 
@@ -37,7 +37,7 @@ def substitutes(
         source: the file.
         headers: those that it includes.
         folders: the user's include folders.
-        known: the folders of CUDA's headers.
+        known: returns the folders of CUDA's headers; it may wait, and is called only where that matters.
     """
     asked = {name for file in (source, *headers) for name in _ASKED.findall(file.text)}
     found: dict[str, UserHeader] = {}
@@ -46,7 +46,7 @@ def substitutes(
             if name in asked or name in HOST_HEADERS or is_cut(name):
                 continue
             there = resolve(name, source, folders, file.path.parent if quoted else None) is not None
-            if not there and not any((folder / name).is_file() for folder in known):
+            if not there and not any((folder / name).is_file() for folder in known()):
                 found[name] = UserHeader(name, Path(name), f"#warning {_MARK}\n")
     return tuple(found.values())
 

@@ -99,7 +99,7 @@ def _climb_down(
     brought = headers_brought(texts, names, (sliced, *(header.text for header in cut)))
     cub = cub_header(texts)
 
-    absent = substitutes(source, headers, folders, include_folders()) if spare_headers else ()
+    absent = substitutes(source, headers, folders, include_folders) if spare_headers else ()
     build = compile_nvrtc(
         sliced,
         str(source.path),

@@ -4,16 +4,18 @@ The C++ and CUDA headers are NVRTC's own if it brings them (13.3 and later), unp
 those of the wheels or of an installed toolkit.
 """
 
+import re
 import time
 from collections.abc import Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from cuda.bindings import nvrtc  # pyright: ignore[reportAttributeAccessIssue]
 
 from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
+from kernel_lsp.compiler.bundled_headers import BundledHeaders
 from kernel_lsp.compiler.diagnostics import Locate, has_errors, parse_diagnostics
 from kernel_lsp.compiler.facts import binary_from
 from kernel_lsp.compiler.headers import UserHeader
@@ -29,6 +31,9 @@ _OPTIONS = (
     "--diag-suppress=177",
     "--device-as-default-execution-space",  # so that helpers need no `__device__`
 )
+_PLAIN_OPTIONS = frozenset(("-std=c++17", "-std=c++20"))
+# What may mean another thing where the prelude has found headers of CCCL's, though it compiles without them.
+_ASKS_FOR_HEADERS = re.compile(r"__has_include|\bnamespace\s+cuda\b|\bcuda\s*::|CCCL|LIBCUDACXX")
 
 
 def nvrtc_version() -> str:
@@ -50,25 +55,19 @@ def nvrtc_version() -> str:
 
 @lru_cache
 def include_folders() -> tuple[Path, ...]:
-    """Return the folders with CUDA's headers, best first."""
-    bundled = _bundled_headers()
+    """Return the folders with CUDA's headers, best first; waits for NVRTC's own to be unpacked."""
+    bundled = own_headers().folder()
     return (*((bundled, bundled / "cccl") if bundled else ()), *header_folders())
 
 
-def _bundled_headers() -> Path | None:
-    """Return the folder of NVRTC's own headers, unpacking them at first use; None if this NVRTC has none.
+@lru_cache
+def own_headers() -> BundledHeaders:
+    """Return NVRTC's own headers.
 
-    Unpacking takes longer than compiling a kernel, so a fork server does it for its workers (`nvrtc_once`).
+    Raises:
+        RunnerError: see `nvrtc_version`.
     """
-    install = getattr(nvrtc, "nvrtcInstallBundledHeaders", None)
-    if install is None:
-        return None
-    folder = unpacked_headers() / nvrtc_version()
-    try:
-        status, *_ = install(str(folder).encode(), 0)  # does nothing if they are there; safe with concurrent processes
-    except RuntimeError:  # the bindings know the function, the library is older
-        return None
-    return folder if status == nvrtc.nvrtcResult.NVRTC_SUCCESS else None
+    return BundledHeaders(unpacked_headers() / nvrtc_version())
 
 
 def compile_nvrtc(
@@ -97,13 +96,43 @@ def compile_nvrtc(
     Returns:
         A build whose `binary` is None if there were errors. Errors in the toolchain itself are diagnostics too.
     """
+    compile_in = partial(_compile, source, path, arch, names=names, options=options, headers=headers, locate=locate)
+    if _may_need_no_headers(options, (source, *(header.text for header in headers))):
+        build = compile_in(folders=include_dirs)
+        if build.binary is not None:
+            return build
+    return compile_in(folders=(*include_dirs, *include_folders()))
+
+
+def _may_need_no_headers(options: Sequence[str], texts: Sequence[str]) -> bool:
+    """Return True while headers are unpacked, for code that they change nothing in if it compiles without any.
+
+    The prelude declares the same types and macros with and without them.
+    """
+    if not own_headers().are_under_way() or not _PLAIN_OPTIONS.issuperset(options):
+        return False
+    return not any(map(_ASKS_FOR_HEADERS.search, texts))
+
+
+def _compile(
+    source: str,
+    path: str,
+    arch: str,
+    *,
+    names: Sequence[str],
+    options: Sequence[str],
+    folders: Sequence[Path],
+    headers: Sequence[UserHeader],
+    locate: Locate | None,
+) -> Build:
+    """Compile with headers from these folders alone; see `compile_nvrtc`."""
     start = time.perf_counter()
     instances = list(dict.fromkeys(name for name in names if "<" in name))
     arguments = [
         f"--gpu-architecture={arch}",
         *_OPTIONS,
         *options,
-        *(f"--include-path={folder}" for folder in (*include_dirs, *include_folders())),
+        *(f"--include-path={folder}" for folder in folders),
     ]
     virtual = {PRELUDE_NAME: PRELUDE} | HOST_HEADERS | {header.name: header.text for header in headers}
     with _program(source, path, virtual) as program:

@@ -1,7 +1,7 @@
 """Compiler facts of a kernel file for several architectures; nothing runs on a GPU."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from kernel_lsp.judge.building import Builders
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import KernelResources
-from kernel_lsp.runner.pool import Pool
+from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels, language_of
 from kernel_lsp.source.language import source_part
@@ -59,43 +59,63 @@ class KernelMachineCode:
     ptx: str | None = None
 
 
-Compile = Callable[..., Awaitable[dict[str, Built]]]
-"""Called with a source, settings and, if need be, the path of a workload, or `alone=True` to use none: a build for each
-of `settings.arch`, else for the GPU here, else for sm_90. Raises WorkloadError where the workload cannot be read,
-RunnerError where workers cannot be started."""
+class Compile:
+    """Compiles files for all target architectures; its workers stay warm between calls, and end with the stack."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+        self._pool: Pool | None = None
+        self._builders: dict[tuple[str, Device], Builders] = {}
+
+    async def prepare(self, settings: Settings) -> None:
+        """Have the worker started that compiles CUDA files without a workload, so that the first one need not wait."""
+        (await self._opened(settings)).preload(Flavour.COMPILE)
+
+    async def __call__(
+        self, source: SourceFile, settings: Settings, workload: Path | None = None, *, alone: bool = False
+    ) -> dict[str, Built]:
+        """Return a build for each of `settings.arch`, else for the GPU here, else for sm_90.
+
+        No worker starts for a build that is already in the cache (see `cached_build`).
+
+        Args:
+            source: the file.
+            settings: those of its folder.
+            workload: which of its workloads to use; its only one by default.
+            alone: whether to use none.
+
+        Raises:
+            WorkloadError: the workload cannot be read.
+            RunnerError: workers cannot be started.
+        """
+        found, candidate = (None, _alone(source)) if alone else as_it_stands(source, workload, settings)
+        said = settings.model_dump_json()
+        pool = await self._opened(settings)
+
+        async def one(device: Device) -> Built:
+            known = cached_build(settings, device, found, candidate)
+            if known is not None:
+                return known
+            mine = self._builders.setdefault((said, device), Builders(pool, settings, device))
+            built = await mine.build(found, candidate)
+            mine.forget(candidate)
+            return built
+
+        devices = target_devices(settings.gpu, settings.arch)
+        return dict(zip(devices, await asyncio.gather(*map(one, devices.values())), strict=True))
+
+    async def _opened(self, settings: Settings) -> Pool:
+        if self._pool is None:
+            self._pool = Pool(warm_minutes=settings.runner.warm_minutes)
+            await self._stack.enter_async_context(self._pool)
+        return self._pool
 
 
 @asynccontextmanager
 async def open_builder() -> AsyncGenerator[Compile]:
-    """Yield a function that compiles one file for all target architectures; its workers stay warm between calls.
-
-    No worker starts for a build that is already in the cache (see `cached_build`).
-    """
+    """Yield what compiles files; its workers end with the block."""
     async with AsyncExitStack() as stack:
-        pool: Pool | None = None
-        builders: dict[tuple[str, Device], Builders] = {}
-
-        async def compile_one(
-            source: SourceFile, settings: Settings, workload: Path | None = None, *, alone: bool = False
-        ) -> dict[str, Built]:
-            nonlocal pool
-            found, candidate = (None, _alone(source)) if alone else as_it_stands(source, workload, settings)
-            said = settings.model_dump_json()
-            pool = started = pool or await stack.enter_async_context(Pool(warm_minutes=settings.runner.warm_minutes))
-
-            async def one(device: Device) -> Built:
-                known = cached_build(settings, device, found, candidate)
-                if known is not None:
-                    return known
-                mine = builders.setdefault((said, device), Builders(started, settings, device))
-                built = await mine.build(found, candidate)
-                mine.forget(candidate)
-                return built
-
-            devices = target_devices(settings.gpu, settings.arch)
-            return dict(zip(devices, await asyncio.gather(*map(one, devices.values())), strict=True))
-
-        yield compile_one
+        yield Compile(stack)
 
 
 def facts_of(arch: str, built: Built) -> ArchFacts:

@@ -39,10 +39,11 @@ class Analysis:
         settings: ClientSettings,
         permission: Permission,
         board: Board,
+        compiler: Service,
     ) -> None:
         self._client, self._background, self._board = client, background, board
         self._documents, self._settings, self._permission = documents, settings, permission
-        self._service = Service()
+        self._service = compiler
         self._pending: dict[str, asyncio.Task[None]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._results: dict[str, tuple[str, tuple[CompiledText, ...]]] = {}
@@ -105,6 +106,13 @@ class Analysis:
     async def settled(self, document: Document) -> None:
         """Wait until a text is compiled as it stands, changed, or closed."""
         while self._documents.get(document.uri) is document and not self._is_settled(document):
+            await self._movement.wait()
+
+    async def has_facts(self, document: Document) -> None:
+        """Wait until there are facts of a text, be it of an earlier state; or it is compiled, changed, or closed."""
+        while self._documents.get(document.uri) is document and not self._is_settled(document):
+            if document.uri in self._facts:
+                return
             await self._movement.wait()
 
     def forget(self, uri: str) -> None:
@@ -173,6 +181,7 @@ class Analysis:
         if document.uri not in self._facts and not self.is_compiled(document):
             self._facts[document.uri] = tuple(map(_compiled, event["facts"]))
             self._client.refresh()
+            self._moved()
 
     async def _disassemble(self, document: Document) -> None:
         """Fetch machine code after the facts, so that no hover has to wait."""

@@ -1,5 +1,7 @@
 """The last check of each open text: of this session, or of an earlier one, from the store."""
 
+import asyncio
+import contextlib
 import hashlib
 import logging
 from dataclasses import dataclass
@@ -11,13 +13,16 @@ from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.check_records import CheckedFamily, CheckedFinding, CheckedKernel, CheckedText
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.diagnostics import Board
-from kernel_lsp.lsp.documents import Document, Documents, uri_of
+from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.process import ServiceFailure
 from kernel_lsp.lsp.settings import ClientSettings
+from kernel_lsp.lsp.uris import uri_of
 from kernel_lsp.lsp.workspace import Permission
 from kernel_lsp.source.text import Edit, Span
 
 log = logging.getLogger("kernel-lsp")
+
+_FACTS_FIRST_SECONDS = 2.0  # to import what reads the store takes the process that compiles as long as a compilation
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,9 @@ class KnownChecks:
         """Show what is known of an opened text, if it was checked as it stands."""
         last = self._last.get(document.uri)
         if last is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_FACTS_FIRST_SECONDS):
+                    await self._analysis.has_facts(document)
             await self.recall(document)
         elif last.text == _name(document.text):
             self._board.checked(document, last.said)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from lsprotocol import types
 
 from kernel_lsp.errors import SourceError
+from kernel_lsp.lsp.uris import path_of
 from kernel_lsp.refine.kernel_generation import is_plain_module
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, language_of, read_source
@@ -171,22 +171,6 @@ class Documents:
         if not on_disk:
             raise SourceError("This text is neither open nor a file.", path)
         return Document(uri, path, read_source(path).text, None, self.encoding)
-
-
-def uri_of(path: Path) -> str:
-    """Return the URI of a file."""
-    return path.absolute().as_uri()
-
-
-def path_of(uri: str) -> Path | None:
-    """Return the file that a URI names; None for other schemes."""
-    try:
-        parts = urlsplit(uri)
-    except ValueError:
-        return None
-    if parts.scheme != "file" or "\0" in (path := unquote(parts.path)):
-        return None
-    return Path(path) if path.startswith("/") else None
 
 
 def _path(uri: str, language: str) -> tuple[Path, bool]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp.check.baseline import find_root, name_in, read_baseline, regressions
-from kernel_lsp.check.places import base_name
 from kernel_lsp.compiler.build_cache import cached_build
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_devices
@@ -20,6 +19,7 @@ from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.lsp.documents import LARGEST, Document
 from kernel_lsp.refine.kernel_generation import MODULE_SIGN
 from kernel_lsp.source.files import read_source
+from kernel_lsp.source.kernel import base_name
 from kernel_lsp.source.language import signs, suffixes
 from kernel_lsp.source.python import is_python
 

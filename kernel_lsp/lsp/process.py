@@ -63,8 +63,7 @@ class Service:
             KernelLspError: what the work raised for the user to fix.
             ServiceFailure: any other error in it.
         """
-        async with self._starting:
-            process = await self._started()
+        process = await self._started()
         number = next(self._numbers)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future, on_event
@@ -77,6 +76,14 @@ class Service:
             raise
         finally:
             self._waiting.pop(number, None)
+
+    async def begin(self, kind: str, params: Mapping[str, Any]) -> None:
+        """Send a request that nobody waits for; what fails in it is told to whoever asks for the same.
+
+        Raises:
+            RunnerError: the process cannot be started, or died meanwhile.
+        """
+        await self._send(await self._started(), {"id": next(self._numbers), "kind": kind, "params": params})
 
     async def close(self) -> None:
         """End the process: close its input, and kill its group if it does not end soon."""
@@ -98,12 +105,17 @@ class Service:
                 os.killpg(pid, signal.SIGKILL)
 
     async def _started(self) -> asyncio.subprocess.Process:
-        if self._process is not None and self._process.returncode is None:
+        async with self._starting:
+            if self._process is None or self._process.returncode is not None:
+                self._process = await self._start()
+                self._reading = asyncio.create_task(self._read(self._process))
             return self._process
+
+    async def _start(self) -> asyncio.subprocess.Process:
         root = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         try:
-            process = await asyncio.create_subprocess_exec(
+            return await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "kernel_lsp.lsp.service"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -114,9 +126,6 @@ class Service:
         except OSError as error:
             fix = "Close some programs and try again."
             raise RunnerError(f"No process can be started: {error.strerror}.", fix=fix) from error
-        self._process = process
-        self._reading = asyncio.create_task(self._read(process))
-        return process
 
     async def _send(self, process: asyncio.subprocess.Process, message: Mapping[str, Any]) -> None:
         assert process.stdin is not None

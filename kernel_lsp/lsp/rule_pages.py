@@ -10,8 +10,9 @@ from lsprotocol import types
 from kernel_lsp import __version__
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.lsp.client import EditorConnection
-from kernel_lsp.lsp.documents import Document, uri_of
+from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.settings import ClientSettings
+from kernel_lsp.lsp.uris import uri_of
 
 if TYPE_CHECKING:
     from kernel_lsp.rules.rule import Rule

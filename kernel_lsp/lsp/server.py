@@ -38,6 +38,7 @@ from kernel_lsp.lsp.features.symbols import Symbols
 from kernel_lsp.lsp.features.texts import OpenTexts
 from kernel_lsp.lsp.features.views import Views
 from kernel_lsp.lsp.jobs import Jobs
+from kernel_lsp.lsp.process import Service
 from kernel_lsp.lsp.profiles import Profiles
 from kernel_lsp.lsp.requests import REQUESTS, RequestKind
 from kernel_lsp.lsp.results import StoredVerdicts
@@ -61,9 +62,13 @@ class Server:
     Attributes:
         client: the connection.
         documents: the client's open texts.
+
+    Args:
+        commanded: settings of the command line.
+        compiler: the process that compiles, which ends with the session.
     """
 
-    def __init__(self, commanded: Mapping[str, object]) -> None:
+    def __init__(self, commanded: Mapping[str, object], compiler: Service) -> None:
         client = self.client = EditorConnection()
         documents = self.documents = Documents()
         self._folders = Folders()
@@ -79,7 +84,9 @@ class Server:
         self._pages = RulePages(client, self._settings)
         self._board = Board(client, documents, self._pages)
         self._results = StoredVerdicts(client, background, documents, self._settings)
-        self._analysis = Analysis(client, background, documents, self._settings, self._permission, self._board)
+        self._analysis = Analysis(
+            client, background, documents, self._settings, self._permission, self._board, compiler
+        )
         self._checks = KnownChecks(client, documents, self._settings, self._permission, self._board, self._analysis)
         self._profiles = Profiles()
         self._jobs = Jobs(

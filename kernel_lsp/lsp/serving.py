@@ -1,6 +1,7 @@
 """One session of the language server, from its first message to its end, over pipes or a socket.
 
-The server is imported only after the client has its answer to `initialize`; see `lsp.initialize`.
+The server is imported only after the client has its answer to `initialize`; see `lsp.initialize`. Meanwhile the process
+that compiles starts, which imports as much.
 """
 
 import asyncio
@@ -15,9 +16,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.errors import ConfigurationError, RunnerError
 from kernel_lsp.lsp.framing import LARGEST_LINE, framed, read_message
 from kernel_lsp.lsp.initialize import answer_initialize
+from kernel_lsp.lsp.process import Service
 
 if TYPE_CHECKING:
     from kernel_lsp.lsp.server import Server
@@ -74,10 +76,11 @@ async def _over_socket(port: int, say: Callable[[int], None], commanded: Mapping
 async def _session(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, commanded: Mapping[str, object]) -> int:
     """Serve one client until `exit`, the end of its messages, or a signal."""
     first = await read_message(reader)
-    answered = answer_initialize(first) if isinstance(first, bytes) else None
-    if answered is not None:
+    compiler, answered = Service(), None
+    if isinstance(first, bytes) and (answered := answer_initialize(first)) is not None:
         writer.write(framed(answered[1]))
-    server = _make_server(commanded)
+        await _prepare(compiler, first, commanded)
+    server = _make_server(commanded, compiler)
     protocol = server.client.protocol
     protocol.set_writer(_Writer(writer))  # pyright: ignore[reportArgumentType]
     reading = asyncio.ensure_future(protocol.run(reader, first, answered[0] if answered else None))
@@ -96,7 +99,18 @@ async def _session(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, c
     return 0 if protocol.was_shut_down else 1
 
 
-def _make_server(commanded: Mapping[str, object]) -> "Server":
+async def _prepare(compiler: Service, initialize: bytes, commanded: Mapping[str, object]) -> None:
+    """Start what compiles, where the client or the user trusts the client's folder; elsewhere no process is started."""
+    from kernel_lsp.lsp.start import trusted_start  # not before the client is answered
+
+    if (start := trusted_start(initialize)) is not None:
+        folder, settings = start
+        asked = {"part": "prepare", "folder": folder and str(folder), "settings": {**settings, **commanded}}
+        with contextlib.suppress(RunnerError):  # which is said when a text is to be compiled
+            await compiler.begin("analyse", asked)
+
+
+def _make_server(commanded: Mapping[str, object], compiler: Service) -> "Server":
     # The protocol's types are 56,000 permanent objects; searching all of them for garbage takes 40 ms. Making
     # them leaves 9 MiB of garbage, which `freeze` would keep: a collection of the young ones finds it.
     usual = gc.get_threshold()
@@ -105,7 +119,7 @@ def _make_server(commanded: Mapping[str, object]) -> "Server":
 
     gc.freeze()
     gc.set_threshold(*usual)
-    return Server(commanded)
+    return Server(commanded, compiler)
 
 
 def _is_pipe(descriptor: int) -> bool:

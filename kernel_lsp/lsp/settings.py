@@ -14,13 +14,13 @@ import platformdirs
 from lsprotocol import types
 
 from kernel_lsp.lsp.client import EditorConnection
-from kernel_lsp.lsp.documents import uri_of
+from kernel_lsp.lsp.said_settings import SECTION, said_settings
+from kernel_lsp.lsp.uris import uri_of
 
 if TYPE_CHECKING:
     from kernel_lsp.config.settings import Settings
     from kernel_lsp.errors import ConfigurationError
 
-SECTION = "kernel-lsp"
 _Stamp = tuple[tuple[Path, int], ...]
 
 
@@ -62,7 +62,7 @@ class ClientSettings:
         if isinstance(options, dict):
             said = cast("dict[str, Any]", options).pop("trusted", None)
             self.vouched, self.has_own_trust = said is True, said is not None
-        self._options = _said(options)
+        self._options = said_settings(options)
 
     def at(self, path: Path) -> "Settings":
         """Return the settings in force at a file. Wrong values are reported once."""
@@ -110,7 +110,7 @@ class ClientSettings:
         self._cache.clear()
 
     def _take(self, said: Any) -> None:
-        new = _said(said)
+        new = said_settings(said)
         if new == self._said:
             return
         self._said = new
@@ -146,22 +146,3 @@ class ClientSettings:
         self._reported[folder] = now
         for uri in {*before, *now}:
             self._put(uri, f"settings:{folder}", now.get(uri, []))
-
-
-def _said(value: Any) -> dict[str, Any]:
-    """Return the client's settings, with dotted names, without nulls; the tree may lie under its own name."""
-    if not isinstance(value, Mapping):
-        return {}
-    tree = cast("Mapping[str, Any]", value)
-    inner = tree.get(SECTION)
-    return dict(_leaves(cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else tree))
-
-
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            found += _leaves(cast("Mapping[str, Any]", value), f"{prefix}{name}.")
-        elif value is not None:
-            found.append((f"{prefix}{name}", value))
-    return found

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from lsprotocol import types
 
-from kernel_lsp.lsp.documents import Document, path_of
+from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.trust import Trust
+from kernel_lsp.lsp.uris import path_of
 
 
 class Folders:

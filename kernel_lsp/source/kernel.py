@@ -1,10 +1,13 @@
 """The record of one kernel as it stands in a file."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from kernel_lsp.source.text import Span
+
+_PLAIN = re.compile(r"[^<\[(#]+")
 
 
 class Language(StrEnum):
@@ -59,3 +62,9 @@ class Kernel:
     extern_c: bool = False
     macro: str | None = None
     autotuned: bool = False
+
+
+def base_name(name: str) -> str:
+    """Return the kernel's name without template arguments: `ops::softmax` for `ops::softmax<float, 256>`."""
+    plain = _PLAIN.match(name)
+    return plain[0].strip() if plain else name

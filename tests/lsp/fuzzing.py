@@ -47,8 +47,8 @@ PIECES = (
 MIRRORED = """
 from kernel_lsp.lsp import server
 class Mirrored(server.Server):
-    def __init__(self, commanded):
-        super().__init__(commanded)
+    def __init__(self, *given):
+        super().__init__(*given)
         self.client.feature("test/texts")(lambda _: {one.uri: one.text for one in self.documents})
 server.Server = Mirrored
 from kernel_lsp.cli.main import main

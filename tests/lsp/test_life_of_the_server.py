@@ -76,7 +76,7 @@ def test_nothing_heavy_is_imported():
 def test_settings_and_records_wait_until_the_client_is_answered():
     """pydantic and the rooms below take longer to import than an editor should wait."""
     late = {"pydantic", "sqlite3", "rich", "watchdog"}
-    code = f"import sys, kernel_lsp.lsp.server as s; s.Server({{}}); print({late} & set(sys.modules))"
+    code = f"import sys, kernel_lsp.lsp.server as s; s.Server({{}}, s.Service()); print({late} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "set()", done.stderr
 
@@ -92,7 +92,8 @@ def test_what_is_known_of_a_text_needs_neither_prompts_nor_a_model():
 @pytest.mark.thorough
 def test_garbage_of_the_start_is_not_kept_for_good():
     """Looking for garbage is put off while the protocol's types are made, and what is there then is never looked at."""
-    code = "import gc, kernel_lsp.lsp.serving as s; kept = s._make_server({}); gc.unfreeze(); print(gc.collect())"
+    made = "import gc, kernel_lsp.lsp.serving as s; kept = s._make_server({}, s.Service())"
+    code = f"{made}; gc.unfreeze(); print(gc.collect())"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert int(done.stdout) < 3000, done.stderr
 
@@ -102,6 +103,39 @@ def test_the_answer_to_initialize_waits_for_no_library():
     code = f"import sys, kernel_lsp.cli.serve; print({late} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "set()", done.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--stdio"]])
+def test_what_reads_options_is_not_imported_where_there_are_none(options):
+    given = f"import sys; sys.argv = ['kernel-lsp', 'serve', *{options}]; import kernel_lsp.lsp.serving as serving"
+    instead = "serving.serve_stdio = lambda _: print('pydantic' in sys.modules) or 7"
+    code = f"{given}; {instead}; from kernel_lsp.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("False\n", 7), done.stderr
+
+
+def test_what_compiles_starts_before_a_text_is_opened_and_by_the_clients_settings():
+    """Without minutes to stay warm there is no fork server: the zygote is a program of its own."""
+    options = {"trusted": True, "runner": {"warm_minutes": 0}}
+    params = {"processId": None, "rootUri": None, "capabilities": {}, "initializationOptions": options}
+    with start() as server:
+        server.stdin.write(frame(id=1, method="initialize", params=params))
+        server.stdin.flush()
+        assert read(server.stdout)["id"] == 1
+        deadline = time.monotonic() + 60
+        while not any(map(_compiles, below(server.pid))):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        server.stdin.write(frame(id=2, method="shutdown") + frame(method="exit"))
+        server.stdin.flush()
+        assert server.wait(60) == 0
+
+
+def _compiles(pid):
+    try:
+        return b"kernel_lsp.runner.workers.compile" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has just ended
+        return False
 
 
 def converse(*messages):

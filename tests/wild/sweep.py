@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.check import find_kernel_files
-from kernel_lsp.check.places import base_name
 from kernel_lsp.errors import SourceError
 from kernel_lsp.source.files import find_kernels
+from kernel_lsp.source.kernel import base_name
 from tests.wild.fetch import git, git_directory
 
 _CATALOGUE = Path(__file__).with_name("sweep.toml")

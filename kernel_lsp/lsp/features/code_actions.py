@@ -22,12 +22,13 @@ from kernel_lsp.lsp.catalog import (
 )
 from kernel_lsp.lsp.checks import KnownChecks
 from kernel_lsp.lsp.client import EditorConnection
-from kernel_lsp.lsp.documents import Document, Documents, uri_of
+from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.features import rule_fixes
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.features.readiness import Readiness
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.results import StoredVerdicts
+from kernel_lsp.lsp.uris import uri_of
 from kernel_lsp.report.titles import speedup_title
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.workload.spec import draft_line, kernel_file_of, workload_path

@@ -15,7 +15,7 @@ from kernel_lsp.lsp import protocol
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.client import EditorConnection
-from kernel_lsp.lsp.documents import Documents, path_of, uri_of
+from kernel_lsp.lsp.documents import Documents
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.features.texts import OpenTexts
 from kernel_lsp.lsp.listing import as_listing
@@ -23,6 +23,7 @@ from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.rule_pages import RulePages
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.trust import Trust
+from kernel_lsp.lsp.uris import path_of, uri_of
 from kernel_lsp.lsp.wire import EvidenceFile, FilePath, VerdictEvidence, extended
 from kernel_lsp.lsp.workspace import Folders
 from kernel_lsp.source.files import write_new

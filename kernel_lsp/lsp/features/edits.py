@@ -10,10 +10,11 @@ from kernel_lsp.errors import KernelLspError, SourceError
 from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.catalog import REFINE
 from kernel_lsp.lsp.client import EditorConnection
-from kernel_lsp.lsp.documents import Document, Documents, uri_of
+from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.job import JobRequest
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.results import StoredVerdicts
+from kernel_lsp.lsp.uris import uri_of
 from kernel_lsp.source.files import write_new
 from kernel_lsp.source.text import apply_edits
 

@@ -14,12 +14,13 @@ from lsprotocol import types
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.catalog import CHECK
 from kernel_lsp.lsp.client import EditorConnection
-from kernel_lsp.lsp.documents import Documents, path_of
+from kernel_lsp.lsp.documents import Documents
 from kernel_lsp.lsp.features.texts import OpenTexts
 from kernel_lsp.lsp.job import JobRequest
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.settings import ClientSettings
+from kernel_lsp.lsp.uris import path_of
 from kernel_lsp.lsp.watcher import Watcher
 from kernel_lsp.lsp.workspace import Folders, Permission
 from kernel_lsp.source.files import source_suffixes

@@ -9,12 +9,13 @@ from lsprotocol import types
 
 from kernel_lsp.lsp.catalog import CHECK, PREFIX, JobKind, JobSubject, jobs_on
 from kernel_lsp.lsp.checks import KnownChecks
-from kernel_lsp.lsp.documents import Document, uri_of
+from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.features.readiness import Readiness
 from kernel_lsp.lsp.job import Job
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.results import StoredVerdicts
+from kernel_lsp.lsp.uris import uri_of
 from kernel_lsp.report.titles import brief_title, short_title, speedup_title
 from kernel_lsp.source.kernel import Kernel
 

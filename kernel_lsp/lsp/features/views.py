@@ -13,12 +13,13 @@ from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.check_records import CheckedText
 from kernel_lsp.lsp.checks import KnownChecks
-from kernel_lsp.lsp.documents import Document, Documents, path_of, uri_of
+from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.features.commands import place_of
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.requests import Nothing, OneText, OneVariant, OneVerdict
 from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.settings import ClientSettings
+from kernel_lsp.lsp.uris import path_of, uri_of
 from kernel_lsp.lsp.wire import (
     EvidencePage,
     FileRow,
@@ -39,7 +40,7 @@ from kernel_lsp.lsp.wire import (
 )
 from kernel_lsp.lsp.workspace import Folders, Permission
 from kernel_lsp.report.titles import speedup_title
-from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.kernel import Kernel, base_name
 from kernel_lsp.source.text import apply_edits
 
 if TYPE_CHECKING:
@@ -171,7 +172,6 @@ class Views:
 
         The judged texts are compiled again, for the GPU of the verdict and with the current launches.
         """
-        from kernel_lsp.check.places import base_name  # it brings much with it
 
         document = self._documents.read(given.text_document.uri)
         evidence = (await self._results.evidence(document.path, given.verdict)).verdict.evidence

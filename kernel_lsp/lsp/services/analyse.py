@@ -8,6 +8,8 @@ Parameters: `path`, `text`, `settings` (the tree as JSON), and `part`: what is a
   there to tell.
 - `code`: for the first architecture, the machine code of each kernel whole: a list of `wire.KernelCode`. Of several
   instances of a kernel the one with most registers live comes first.
+- `prepare`, with nothing but `folder` (or null) and `settings` that override those in force there, by dotted names:
+  null; the worker of a first CUDA file starts before there is one.
 """
 
 import asyncio
@@ -19,10 +21,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from kernel_lsp.check.places import base_name
 from kernel_lsp.compiler.opcodes import role_of
 from kernel_lsp.compiler.ptx_lines import ptx_lines
 from kernel_lsp.compiler.sass import SassInstruction
+from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import CannotJudgeError, SourceError
 from kernel_lsp.judge.building import Built
@@ -38,6 +40,7 @@ from kernel_lsp.judge.facts import (
 from kernel_lsp.lsp.service import Emit, Handler
 from kernel_lsp.lsp.wire import KernelCode, MachineInstruction, PtxLine
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.kernel import base_name
 
 _FACTS = TypeAdapter(list[ArchFacts])
 
@@ -69,6 +72,9 @@ async def opened() -> AsyncGenerator[Handler]:
 
         async def analyse(params: dict[str, Any], emit: Emit) -> Any:
             nonlocal warm
+            if params["part"] == "prepare":
+                folder = params["folder"] and Path(params["folder"])
+                return await build.prepare(load_settings(folder, overrides=params["settings"], strict=False)[0])
             source, settings = (
                 SourceFile(Path(params["path"]), params["text"]),
                 Settings.model_validate(params["settings"]),

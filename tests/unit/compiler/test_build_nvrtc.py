@@ -313,11 +313,13 @@ def test_without_a_folder_for_its_own_headers_it_uses_those_of_the_wheels(
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setattr(nvrtc, "unpacked_headers", lambda: tmp_path / "file")
     nvrtc.include_folders.cache_clear()
+    nvrtc.own_headers.cache_clear()
     try:
         assert all(tmp_path not in folder.parents for folder in nvrtc.include_folders())
         build = compile_nvrtc(HOST_STYLE, "k.cu", "sm_90", options=["-std=c++17"])
     finally:
         nvrtc.include_folders.cache_clear()
+        nvrtc.own_headers.cache_clear()
     assert binary_of(build).entries["k"]
 
 

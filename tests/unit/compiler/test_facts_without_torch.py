@@ -90,6 +90,37 @@ def test_with_a_workload_the_facts_come_twice_and_the_first_do_not_wait_for_it(t
     asyncio.run(analyse_it())
 
 
+def test_the_first_compilation_is_prepared_by_the_settings_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pools: list[Pool]
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.kernel-lsp.runner]\nwarm_minutes = 0\ncompile_workers = 3\n")
+    asked: list[Settings] = []
+    prepare = facts.Compile.prepare
+
+    async def noted(compiles: facts.Compile, settings: Settings) -> None:
+        asked.append(settings)
+        await prepare(compiles, settings)
+
+    monkeypatch.setattr(facts.Compile, "prepare", noted)
+
+    async def prepare_it() -> None:
+        async with analyse.opened() as handler:
+            overrides = {"arch": ["sm_80"], "gpu": "none"}
+            asked_for = {"part": "prepare", "folder": str(tmp_path), "settings": overrides}
+            assert await handler(asked_for, print) is None
+            assert pools[0]._zygotes.keys() == {Flavour.COMPILE}
+
+    asyncio.run(prepare_it())
+    [settings] = asked
+    assert (settings.runner.warm_minutes, settings.arch, settings.gpu) == (0, ["sm_80"], "none")
+
+
+def test_what_compiles_imports_no_checks() -> None:
+    code = "import sys, kernel_lsp.lsp.services.analyse; print({'kernel_lsp.check', 'sqlite3'} & sys.modules.keys())"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert ran.stdout.strip() == "set()", ran.stderr
+
+
 def test_only_what_runs_none_of_the_users_code_compiles_alone() -> None:
     assert compiles_alone(SourceFile(Path("k.cu"), KERNEL))
     triton = "import triton\n@triton.jit\ndef k(x): pass\n"

@@ -10,6 +10,7 @@ from kernel_lsp.lsp.catalog import COMMANDS, JOBS, Command, JobKind, JobSubject,
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.initialize import answer_initialize
 from kernel_lsp.lsp.job import JobRequest
+from kernel_lsp.lsp.process import Service
 from kernel_lsp.lsp.server import Server
 from kernel_lsp.refine.kernel_generation import LANGUAGES
 
@@ -54,7 +55,7 @@ def test_a_job_that_is_declared_is_announced_and_answered(monkeypatch: pytest.Mo
     answered = answer_initialize(b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":{}}}')
     assert answered is not None
     assert "kernel-lsp.annotate" in answered[1]["result"]["capabilities"]["executeCommandProvider"]["commands"]
-    assert "kernel-lsp.annotate" in Server({}).client.protocol.fm.commands
+    assert "kernel-lsp.annotate" in Server({}, Service()).client.protocol.fm.commands
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lsprotocol import types
 
-from kernel_lsp.lsp.documents import Document, Documents, path_of, uri_of
+from kernel_lsp.lsp.documents import Document, Documents
+from kernel_lsp.lsp.uris import path_of, uri_of
 from kernel_lsp.source.text import Span
 
 ENCODINGS = ("utf-8", "utf-16", "utf-32")

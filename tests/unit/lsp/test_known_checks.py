@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -9,6 +10,8 @@ from kernel_lsp.check import Checker, check, checker
 from kernel_lsp.check.record import moved_runs
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.judge.emulation import EmulatedRun, Emulation
+from kernel_lsp.lsp import checks
+from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.job_handlers.checks import check_text
 from kernel_lsp.lsp.job_handlers.context import JobContext
 from kernel_lsp.runner.emulated import EmulatedFinding, LineCounters
@@ -53,3 +56,24 @@ def test_counts_by_line_hold_for_a_copy_elsewhere(tmp_path: Path) -> None:
     assert kept.runs[0].findings[0].path == "a.cu"
     assert moved_runs(kept, tmp_path, back=True) == Emulation((run,))
     assert moved_runs(kept, Path("/other"), back=True).runs[0].counters[0].path == "/other/a.cu"
+
+
+@pytest.mark.parametrize("there_are_facts", [True, False])
+def test_an_earlier_check_is_looked_up_after_the_facts_or_when_they_take_long(
+    there_are_facts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "_FACTS_FIRST_SECONDS", 0.01)
+    order: list[str] = []
+
+    async def has_facts(_: Document) -> None:
+        order.append("facts" if there_are_facts else "waited")
+        await asyncio.sleep(0 if there_are_facts else 60)
+
+    async def recall(*_: object) -> None:
+        order.append("recalled")
+
+    document = Document("file:///k.cu", Path("/k.cu"), "__global__ void k() {}\n", 1, "utf-16")
+    analysis = Mock(has_facts=has_facts, recall=recall)
+    known = checks.KnownChecks(Mock(), Documents(), Mock(), Mock(), Mock(), analysis)
+    asyncio.run(known.opened(document))
+    assert order == ["facts" if there_are_facts else "waited", "recalled"]
