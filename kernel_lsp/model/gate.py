@@ -183,7 +183,8 @@ async def _request(server: ModelServer, method: str, path: str, seconds: float) 
     import httpx  # takes 0.2 s, and most judgements have no model server beside them
 
     headers = {"Authorization": f"Bearer {server.key}"} if server.key else {}
-    way = httpx.AsyncHTTPTransport(uds=str(server.uds)) if server.uds else None
+    # No certificates are read, which takes tens of milliseconds: judgements ask before and after each timed block.
+    way = httpx.AsyncHTTPTransport(uds=str(server.uds), verify=False) if server.uds else None
     base = server.url or "http://localhost"
     async with httpx.AsyncClient(base_url=base, transport=way, headers=headers, trust_env=False) as http:
         try:

@@ -322,7 +322,7 @@ def name_of(text: str) -> str:
 
 def _can_pause(endpoint: Endpoint) -> bool:
     """Return True if it runs in vLLM's development mode."""
-    way = httpx.HTTPTransport(uds=str(endpoint.uds)) if endpoint.uds else None
+    way = httpx.HTTPTransport(uds=str(endpoint.uds), verify=False) if endpoint.uds else None
     try:
         with httpx.Client(base_url=endpoint.url, transport=way, trust_env=False) as http:
             return http.get("/is_paused").is_success

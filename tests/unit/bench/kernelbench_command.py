@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.forked_commands import forked
+from tests.host_header import with_host_header
 
 TESTS = Path(__file__).parents[2]
 PROBLEMS = TESTS / "fixtures/kernelbench"
@@ -24,6 +25,7 @@ class Bench:
         (folder / "candidates").mkdir()
 
     def take(self, *names: str) -> None:
+        with_host_header(self.folder / "cache/builds")
         for level, number, sample in (name.split(".") for name in names):
             name = f"level_{level}_problem_{number}_sample_{sample}_kernel.py"
             shutil.copy(CANDIDATES / name, self.folder / "candidates" / name)

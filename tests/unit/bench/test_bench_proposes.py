@@ -18,6 +18,7 @@ from kernel_lsp.report.bench import bench_json, search_words, totals_view
 from kernel_lsp.report.page.bench import bench_page
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language
+from tests.host_header import with_host_header
 from tests.served_model.talking import answered, fake_server
 from tests.unit.bench.bench_results import result, wrong
 from tests.unit.bench.kernelbench_command import CANDIDATES, Bench
@@ -49,6 +50,7 @@ def bench_of(folder, socket, **settings) -> Bench:
 async def test_what_is_right_is_a_candidate_and_a_search_that_is_killed_goes_on(tmp_path):
     async with fake_server() as server:
         bench = bench_of(tmp_path, server.socket)
+        with_host_header(tmp_path / "cache/builds")
 
         def reply(body):
             return ["hang"] if "silu" in str(body["messages"]) else answered(ANSWER)

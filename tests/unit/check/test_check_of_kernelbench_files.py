@@ -11,6 +11,7 @@ from kernel_lsp.config.settings import BuildSettings, PathSettings, Settings
 from kernel_lsp.judge.facts import facts_of, open_builder
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels
+from tests.host_header import with_host_header
 
 pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings.nvrtc")
@@ -64,6 +65,7 @@ def test_a_finding_is_silenced_by_a_comment_in_the_cuda_text(tmp_path):
 
 
 def test_an_error_is_said_at_the_line_of_the_python_file_also_where_it_has_a_problem(tmp_path):
+    with_host_header(tmp_path / "c/builds")
     for name in ("mean_square.py", "mean_square_cuda.py"):
         shutil.copy(EXAMPLES / name, tmp_path / name)
     path = tmp_path / "mean_square_cuda.py"

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.host_header import with_host_header
+
 
 @pytest.fixture(scope="session")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the compiled thin header, which takes longest to make, is kept for all who build with it."""
-    return tmp_path_factory.mktemp("kept")
+    """Where builds of host code are kept, and the thin header is compiled already."""
+    return with_host_header(tmp_path_factory.mktemp("kept"))

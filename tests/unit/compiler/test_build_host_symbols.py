@@ -45,28 +45,23 @@ def plain(text: str, folder: Path, *flags: str) -> bytes:
     return library.read_bytes()
 
 
-@pytest.fixture(scope="module")
-def header(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("header")
-
-
 @pytest.mark.thorough
-def test_an_honest_extension_asks_for_nothing_that_is_forbidden(header: Path) -> None:
-    built = compile_host([EXTENSION], [], header)
+def test_an_honest_extension_asks_for_nothing_that_is_forbidden(kept: Path) -> None:
+    built = compile_host([EXTENSION], [], kept)
     assert built.library is not None, built.log
     asked = undefined_symbols(built.library)
     assert {"exit", "abort", "printf", "PyObject_Call"} <= asked
     assert forbidden_symbols(built.library) == ()
 
 
-def test_labels_and_macros_hide_no_symbol_of_an_extension(header: Path) -> None:
+def test_labels_and_macros_hide_no_symbol_of_an_extension(kept: Path) -> None:
     hidden = """
     extern "C" void* place_of(void*, const char*) __asm__("dlsym");
     #define JOINED(a, b) a##b
     extern "C" int JOINED(mpro, tect)(void*, unsigned long, int);
     void* used(void* p) { JOINED(mpro, tect)(p, 1, 7); return place_of(p, "x"); }
     """
-    built = compile_host([hidden + EXTENSION.replace("x * ", "(used(&lock) ? 1 : 2) * ")], [], header)
+    built = compile_host([hidden + EXTENSION.replace("x * ", "(used(&lock) ? 1 : 2) * ")], [], kept)
     assert built.library is not None, built.log
     assert forbidden_symbols(built.library) == ("dlsym", "mprotect")
 

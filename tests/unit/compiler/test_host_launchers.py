@@ -14,6 +14,7 @@ from kernel_lsp.compiler.host.request import cuda_file_request
 from kernel_lsp.config.settings import JudgeSettings, PathSettings, Settings
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.host_view import host_view
+from tests.host_header import with_host_header
 
 COMMON = """#include <stdio.h>
 #include <stdlib.h>
@@ -109,6 +110,7 @@ async def checked(folder: Path, out: str) -> FileReport:
     (folder / "common.h").write_text(COMMON)
     (folder / "scale.cu").write_text(PROGRAM)
     (folder / "scale_workload.py").write_text(WORKLOAD.format(out=out))
+    with_host_header(folder / "cache/builds")
     paths = PathSettings(data=folder / "data", cache=folder / "cache")
     settings = Settings(paths=paths, judge=JudgeSettings(families=["normal"]))
     [report] = await check([SourceFile(folder / "scale.cu", PROGRAM)], settings)

@@ -11,6 +11,7 @@ from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Verdict
+from tests.host_header import with_host_header
 
 KERNEL = """#include <torch/extension.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -45,6 +46,7 @@ def judge(folder: Path, changes: list[tuple[str, str]]) -> list[Verdict]:
     path = folder / "scale.cu"
     path.write_text(KERNEL)
     (folder / "scale_workload.py").write_text(WORKLOAD)
+    with_host_header(folder / "kept/builds")
     settings = Settings(paths=PathSettings(data=folder / "kept", cache=folder / "kept"))
     assert all(old in KERNEL for old, _ in changes)
 

@@ -18,6 +18,7 @@ from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import CheckStatus, Outcome, Stage, Verdict
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.kernel import Language
+from tests.host_header import with_host_header
 
 pytestmark = pytest.mark.skipif(bool(find_gpus()), reason="a GPU gives other verdicts")
 
@@ -157,6 +158,7 @@ def verdicts(tmp_path_factory) -> Iterator[Verdicts]:
     folder = tmp_path_factory.mktemp("answers")
     path = folder / "rows.py"
     path.write_text(PROBLEM)
+    with_host_header(folder / "builds")
     settings = Settings(paths=PathSettings(data=folder, cache=folder))
     with asyncio.Runner() as runner:
         opening = open_session(make_target(path), settings)

@@ -1,10 +1,12 @@
 """Where a model is asked, and that source code leaves this machine only after somebody agreed to that."""
 
+import ssl
+
 import pytest
 
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.model.endpoint import allow_host, allowed_hosts, endpoint_at, find_endpoint, is_loopback
+from kernel_lsp.model.endpoint import allow_host, allowed_hosts, endpoint_at, find_endpoint, is_loopback, transport
 from kernel_lsp.model.errors import ConsentError, NoServerError
 
 
@@ -96,3 +98,8 @@ async def test_the_server_that_runs_here_is_used(fake, keep):
     with pytest.raises(NoServerError, match="Several"):
         find_endpoint(settings())
     assert find_endpoint(settings(name="second")).model == "second"
+
+
+def test_over_a_socket_no_certificates_are_read(monkeypatch):
+    monkeypatch.setattr(ssl, "create_default_context", None)
+    assert transport(endpoint_at("unix:/nowhere", "tiny")) is not None

@@ -38,17 +38,16 @@ pytestmark = [*needs_vllm, pytest.mark.asyncio(loop_scope="function"), pytest.ma
 
 KERNEL = """```python
 @triton.jit
-def {0}_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offs < n
-    tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=mask) {1} tl.load(y_ptr + offs, mask=mask), mask=mask)
+    tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=mask) + tl.load(y_ptr + offs, mask=mask), mask=mask)
 ```
 """
 ADD = [{"role": "user", "content": "Make add_kernel faster"}]
 SCAN = [{"role": "user", "content": "Think about scan_kernel"}]
 LEARNED = [
-    Learned((("user", "Make add_kernel faster"),), "The block is small; use a larger one.", KERNEL.format("add", "+")),
-    Learned((("user", "Make mul_kernel faster"),), "Reads are not coalesced.", KERNEL.format("mul", "*")),
+    Learned((("user", "Make add_kernel faster"),), "The block is small; use a larger one.", KERNEL),
     Learned((("user", "Think about scan_kernel"),), "Or maybe not. " * 60, None),
 ]
 GREEDY = Sampling(temperature=0.0, max_tokens=400)

@@ -1,11 +1,9 @@
 """Compile rewritten kernels with NVRTC for their PTX, and with the host compiler to run them."""
 
-import atexit
 import ctypes
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -19,6 +17,7 @@ from kernel_lsp.device.device import Device, device_named
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Kernel
+from tests.shared_folder import shared_folder
 
 Rewrite = Callable[[SourceFile, SourceFile | None, Kernel, Device], Iterator[Candidate]]
 _INCLUDE = next(Path(p) / "include" for p in nvidia.cu13.__path__)
@@ -56,12 +55,13 @@ def ptx(text: str) -> str:
 
 @cache
 def _host_cuda(compiler: str) -> Path:
-    """The header that stands in for CUDA, compiled once for all tests of a process: it takes longer than any kernel."""
-    folder = Path(tempfile.mkdtemp(prefix="host-cuda-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    header = shutil.copy(Path(__file__).parent / "host_cuda.h", folder)
-    subprocess.run([compiler, *_HOST_FLAGS, "-x", "c++-header", header], check=True)
-    return Path(header)
+    """The header that stands in for CUDA, compiled once for all tests: it takes longer than any kernel."""
+    with shared_folder("host-cuda") as folder:
+        header = folder / "host_cuda.h"
+        if not header.exists():
+            shutil.copy(Path(__file__).with_name(header.name), header)
+            subprocess.run([compiler, *_HOST_FLAGS, "-x", "c++-header", header], check=True)
+    return header
 
 
 def host_runner(folder: Path, text: str) -> Callable[..., None]:

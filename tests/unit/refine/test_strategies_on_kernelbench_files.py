@@ -8,6 +8,7 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.model.errors import ModelError
+from tests.host_header import with_host_header
 from tests.served_model.module import BROKEN, CHEAT, PROBLEM, RIGHT, TRITON, WRONG, code_of, write_answer, write_module
 from tests.served_model.talking import asked, fake_server, in_turn, run
 
@@ -25,6 +26,7 @@ async def sessions(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         cache = tmp_path_factory.mktemp("cache")
+        with_host_header(cache / "builds")
         settings, _ = load_settings(overrides={"judge.families": ["normal"], "paths.cache": cache})
         yield lambda path: open_session(make_target(path), settings)
 
