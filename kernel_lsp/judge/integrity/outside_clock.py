@@ -2,8 +2,9 @@
 
 Times of segments come from the process that the candidate lives in. The parent watches segments of both sides by its
 own clock. All that a segment takes beyond its launches (flushes, checksums, messages) is learned from the baseline.
-Segments follow each other without a pause, and times are read of a few: so the GPU is busy all the time that the parent
-sees, and how quick the host is hardly matters.
+Segments that flush the cache follow each other without a pause, and times are read of a few: so the GPU is busy all the
+time that the parent sees, and how quick the host is hardly matters. Short ones each wait for the host, for both sides
+alike: without a pause the host would be put down to the side that leaves the GPU idle, which is the faster one.
 """
 
 import math
@@ -166,7 +167,7 @@ async def _look(subject: Subject, case: TimedCase) -> Look:
     whole_ms = span_ms + (policy.FLUSH_US * case.launches / 1000 if case.mode == "cold" else 0.0)
     wanted = math.ceil(policy.OUTSIDE_CLOCK_BASELINE_MS / span_ms)
     runs = 1 if case.slow else max(2, min(wanted, math.ceil(policy.OUTSIDE_CLOCK_LOOK_MS / whole_ms)))
-    repeats = math.ceil(runs / policy.OUTSIDE_CLOCK_READINGS)
+    repeats = math.ceil(runs / policy.OUTSIDE_CLOCK_READINGS) if case.mode == "cold" else 1
     request = RunSegments(recording=case.recording, count=math.ceil(runs / repeats), repeats=repeats)
     started = time.perf_counter()
     segments = await subject.ask(request, deadline=policy.SEGMENT_DEADLINE_SECONDS + runs * whole_ms / 100)

@@ -74,6 +74,35 @@ def looking(monkeypatch: pytest.MonkeyPatch) -> Looking:
     return look
 
 
+class Enqueued(Timed):
+    """A version whose launches take so long, and whose segments take the host 80 us each, beside the GPU's work."""
+
+    def __init__(self, clock: Clock, case: TimedCase, us: float) -> None:
+        super().__init__(clock, [], [])
+        self._case, self._us = case, us
+
+    async def ask(self, request: Any, *, deadline: float) -> Any:
+        self.calls += 1
+        flushes = policy.FLUSH_US if self._case.mode == "cold" else 0.0
+        gpu_us = self._case.launches * (self._us + flushes)
+        row_us = 80.0 + gpu_us + (request.repeats - 1) * max(80.0, gpu_us)
+        self._clock.s += request.count * row_us / 1e6
+        return tuple(Segment((self._us,) * self._case.launches, (), None) for _ in range(request.count))
+
+
+@pytest.mark.parametrize("case", [timed("cold", us=50.0), timed("short", us=5.0, launches=20)])
+def test_a_faster_version_that_leaves_the_gpu_idle_is_not_accused(
+    case: TimedCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(outside_clock, "time", clock)
+    baseline, candidate = (Enqueued(clock, case, us) for us in (case.baseline_us, case.baseline_us / 4))
+    assert (
+        asyncio.run(seen_from_outside(fake_harness(), fake_subject(baseline), fake_subject(candidate), [case])) is None
+    )
+    assert candidate.calls == 1
+
+
 def test_one_look_is_enough_where_clocks_agree(looking: Looking) -> None:
     assert looking([1.0]) == (None, 1)
     assert looking([0.95]) == (None, 1)
