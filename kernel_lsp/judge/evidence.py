@@ -19,7 +19,9 @@ from kernel_lsp.judge.facts import opcodes
 from kernel_lsp.judge.final import FinalChecks
 from kernel_lsp.judge.measure import intervals
 from kernel_lsp.judge.measure.blocks import Series
+from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.measure.digest import policy_digest
+from kernel_lsp.judge.measure.procedure import DecisionRule
 from kernel_lsp.judge.program_gain import ProgramGain, amdahl, weighted_blocks
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.ruling import Ruling
@@ -165,7 +167,7 @@ def _case_timings(context: Context) -> tuple[CaseTiming, ...]:
 def _case_timing(context: Context, series: Series, index: int) -> CaseTiming:
     timed, bandwidth = series.cases[index], context.harness.bandwidth
     a, b = median(series.baseline_us[index]), median(series.candidate_us[index])
-    speedup, interval = _speedup(context, series.blocks[index])
+    speedup, interval = _speedup(context, series.blocks[index], (timed,))
     calls = next((call for call in context.calls if call.case.draw.case == timed.draw.case), None)
     return CaseTiming(
         case=context.harness.cases[timed.draw.case],
@@ -186,14 +188,18 @@ def _case_timing(context: Context, series: Series, index: int) -> CaseTiming:
     )
 
 
-def _speedup(context: Context, blocks: Sequence[float]) -> tuple[float, tuple[float, float]]:
-    """Return the speedup that a series of blocks shows, and its interval: from the confirmation alone, if there was
-    one.
+def _speedup(
+    context: Context, blocks: Sequence[float], cases: Sequence[TimedCase]
+) -> tuple[float, tuple[float, float]]:
+    """Return the speedup that a series of blocks of cases shows, and its interval: from the confirmation alone, if
+    there was one.
     """
     summary = intervals.summarise(blocks[-context.confirmation_blocks :])
     once = context.confirmation_blocks > 0 or context.pairs is not None
     half = (intervals.half_width_once if once else intervals.half_width)(summary.deviation, summary.n)
-    interval = intervals.Interval(summary.mean - half, summary.mean + half).speedup
+    rule = DecisionRule.of(cases, context.session.settings.judge, shared=False, pairs=context.pairs)
+    seen = intervals.Interval(summary.mean - half, summary.mean + half)
+    interval = rule.widened(seen, max(context.memories, 1)).speedup
     return intervals.speedup_of(summary.mean), (interval.lower, interval.upper)
 
 
@@ -206,7 +212,7 @@ def program_gain(context: Context) -> ProgramGain | None:
     cases = [capture.cases[timed.draw.case] for timed in series.cases]
     spent = [case.count * median(us) for case, us in zip(cases, series.baseline_us, strict=True)]
     weights = tuple(one / sum(spent) for one in spent)
-    speedup, interval = _speedup(context, weighted_blocks(series.blocks, weights))
+    speedup, interval = _speedup(context, weighted_blocks(series.blocks, weights), series.cases)
     share = sum(case.seconds for case in cases) / capture.program_seconds if capture.program_seconds else None
     return ProgramGain(
         program=capture.program,

@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from kernel_lsp import policy
+from kernel_lsp.config.settings import Settings
 from kernel_lsp.judge.context import Context
 from kernel_lsp.judge.evidence import program_gain
 from kernel_lsp.judge.measure.blocks import Series
+from kernel_lsp.judge.measure.intervals import Interval
+from kernel_lsp.judge.measure.procedure import DecisionRule
 from kernel_lsp.judge.program_gain import amdahl, weighted_blocks
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.workload.capture import Capture, CapturedCase, capture_text
@@ -57,6 +61,17 @@ def test_a_weighted_ratio_is_as_sure_as_its_blocks():
     assert gain.interval[0] < gain.speedup < gain.interval[1]
     assert gain.whole_interval[0] < gain.whole < gain.whole_interval[1]
     assert 0.001 < gain.interval[1] - gain.interval[0] < 0.1
+
+
+def test_blocks_that_agree_leave_what_processes_and_places_scatter_by():
+    context = judged()
+    context.memories = policy.PLACES
+    gain = program_gain(context)
+    assert gain is not None
+    rule = DecisionRule.of(context.cases, Settings().judge, shared=False)
+    widened = rule.widened(Interval(-math.log(gain.speedup), -math.log(gain.speedup))).speedup
+    assert gain.interval == pytest.approx((widened.lower, widened.upper), rel=1e-3)
+    assert gain.interval[1] - gain.interval[0] > 0.002
 
 
 def test_an_older_capture_says_the_ratio_and_no_share():
