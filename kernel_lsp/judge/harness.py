@@ -21,6 +21,7 @@ from kernel_lsp.judge.errors import UnjudgedError, named_as_given, reason_of
 from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.measure.cost import LaunchTime
 from kernel_lsp.judge.measure.roofline import Bandwidth
+from kernel_lsp.judge.sanitizer_tools import SanitizerTools
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.warm_workers import WarmWorkers
@@ -88,6 +89,7 @@ class Harness:
         self._oracle: Worker | None = None
         self._probes: Binary | None = None
         self._warm_workers = WarmWorkers(self._start_subject)
+        self.tools = SanitizerTools(pool)
         self._subjects: dict[str, Worker] = {}
         self.numbers = itertools.count(1)
 
@@ -145,12 +147,15 @@ class Harness:
             ),
             deadline=policy.LOAD_SECONDS,
         )
+        if self.large:
+            await self.tools.close()
         if self._timed:
             self.bandwidth = Bandwidth.measured(await self.oracle(MeasureRates()))
 
     async def close(self) -> None:
         """End every worker of this harness."""
         await self._warm_workers.close()
+        await self.tools.close()
         for worker in (*self._subjects.values(), *([self._oracle] if self._oracle else [])):
             worker.kill()
 
@@ -340,6 +345,9 @@ class Harness:
         if self.gpu:
             roomy = self.gpu.memory_bytes > policy.PLENTY_MEMORY_BYTES and not self.large
             self._warm_workers.refill(plenty=roomy and bool(self._subjects))
+            many = len(os.sched_getaffinity(0)) >= policy.READY_TOOLS_CORES
+            if roomy and many and self._timed and self.settings.judge.sanitize != "off":
+                self.tools.refill()
 
     async def renew(self) -> None:
         """Replace the workers set up for later versions: newer ones have more imported."""
@@ -347,8 +355,9 @@ class Harness:
         self.refill()
 
     async def settle(self) -> None:
-        """Wait until no worker is being set up, for that takes the GPU's time too."""
+        """Wait until no worker or tool is being set up, for that takes the GPU's time too."""
         await self._warm_workers.settle()
+        await self.tools.settle()
 
     async def _start_subject(self) -> Worker:
         python = compiler_part(self.target.language).compiles_at_launch or self.target.workload.problem

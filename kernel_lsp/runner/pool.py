@@ -7,7 +7,6 @@ import shutil
 import socket
 import sys
 import tempfile
-import time
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -24,6 +23,7 @@ from kernel_lsp.runner.fork_server import ZygoteRequest
 from kernel_lsp.runner.fork_server_client import ForkedZygote, ForkServer
 from kernel_lsp.runner.libraries import shared
 from kernel_lsp.runner.open_zygote import OpenZygote, ZygoteGoneError, fork_worker
+from kernel_lsp.runner.program import Program
 from kernel_lsp.runner.sandbox import Confinement
 from kernel_lsp.runner.sessions import kill_session
 from kernel_lsp.runner.spans import SpanLog, WorkSpan
@@ -33,7 +33,6 @@ from kernel_lsp.runner.zygote import ForkRequest
 ATTEMPTS = 2
 """How often anything is tried that breaks the workers, each time with others."""
 _START_SECONDS = 120.0
-_MOST_SAID = 16 << 20  # bytes that are read of a program's output
 _ITSELF = "/proc/self"  # CUDA's driver writes the names of its threads there, and fails if it cannot
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm")
 
@@ -233,11 +232,8 @@ class Pool:
         self.preload(flavour)
         return await asyncio.shield(self._zygotes[kind])
 
-    async def run(self, command: Sequence[str], *, deadline: float) -> tuple[int | None, str]:
-        """Run a program to its end; return its exit status and output. The status is None if killed after `deadline` s.
-
-        It gets the environment of a worker, in a folder of its own. Its standard input stays open while this process
-        lives.
+    async def program(self, command: Sequence[str]) -> Program:
+        """Start a program. It gets the environment of a worker, in a folder of its own.
 
         Raises:
             RunnerError: the pool is closed.
@@ -253,25 +249,20 @@ class Pool:
             env=environment_in(scratch) | self._visible,
             start_new_session=True,
         )
-        assert process.stdout is not None, "it was asked for"
         self._programs.add(process.pid)
         if self._closed:  # while it started
             kill_session(process.pid)
-        said, began = b"", time.monotonic_ns()
-        try:
-            async with asyncio.timeout(deadline):
-                while (more := await process.stdout.read(1 << 16)) and len(said) < _MOST_SAID:
-                    said += more
-                status = await process.wait() if not more else None
-        except TimeoutError:
-            status = None
-        finally:
-            kill_session(process.pid)
+
+        def ended(span: WorkSpan | None) -> None:
             self._programs.discard(process.pid)
-            await process.wait()
-            self.spans.add(process.pid, Path(command[0]).name, WorkSpan("run", began, time.monotonic_ns()))
-            shutil.rmtree(scratch, ignore_errors=True)
-        return status, said.decode(errors="replace")
+            if span is not None:
+                self.spans.add(process.pid, Path(command[0]).name, span)
+
+        return Program(process, scratch, ended)
+
+    def count_in(self, pid: int) -> None:
+        """Count a process that a program has started among those of this pool, as a GPU may report it."""
+        self._pids.add(pid)
 
     def pids(self) -> frozenset[int]:
         """Return the process ids of all workers so far: a GPU reports a process for a while after its end."""

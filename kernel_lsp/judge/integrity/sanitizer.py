@@ -1,33 +1,28 @@
 """Run compute-sanitizer's four tools on a candidate's launches, and read their reports.
 
 A candidate's launches on the smallest cases are recorded in a worker and repeated by a program that knows nothing but
-the driver (`runner/workers/replay.py`), under each tool in its own process, side by side. A finding that the baseline's
-launches show as well is not held against a candidate.
+the driver (`runner/workers/replay.py`), under each tool in its own process, side by side (`judge.sanitizer_tools`). A
+finding that the baseline's launches show as well is not held against a candidate.
 """
 
 import asyncio
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_lsp import policy, runner
-from kernel_lsp.compiler.toolkit import find_tool
+from kernel_lsp import policy
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
 from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.sanitizer_tools import TOOLS, SanitizerTools
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.runner.messages.subject import RecordLaunches
-from kernel_lsp.runner.pool import Pool
 
-TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 NOT_INSTALLED = "it is not installed; it comes with the CUDA toolkit (package cuda-sanitizer)"
-_REPLAY = Path(runner.__file__).parent / "workers" / "replay.py"
-_FOUND = 86  # the exit status that a tool is told to return when it finds an error
 _LINE = re.compile(r"^=========(?P<indent>\s*)(?P<text>.*?)\s*$")
 _ABOUT_THE_RUN = re.compile(
     r"COMPUTE-SANITIZER|(ERROR|RACECHECK|LEAK) SUMMARY|Program hit|Target application|No attachable process|"
@@ -105,8 +100,7 @@ async def sanitize(
 
     Nothing may have been launched in the version's process before. Takes about 1.5 s.
     """
-    program = find_tool("compute-sanitizer")
-    if program is None:
+    if not harness.tools.installed:
         return NOT_INSTALLED
     draws = small_draws(profile)
     if draws[0].input_bytes > policy.SANITIZER_RECORDED_BYTES:
@@ -117,7 +111,7 @@ async def sanitize(
     kept = await subject.ask(RecordLaunches(buffers=buffers), deadline=policy.FIRST_RUN_SECONDS)
     if not kept.file:
         return kept.reason
-    told = await asyncio.gather(*(_run(harness.pool, program, tool, Path(kept.file)) for tool in tools))
+    told = await asyncio.gather(*(_run(harness.tools, tool, Path(kept.file)) for tool in tools))
     hazards = tuple(hazard for found, _ in told for hazard in found)
     return Sanitized(hazards, {tool: why for tool, (_, why) in zip(tools, told, strict=True) if why})
 
@@ -156,13 +150,8 @@ def note_hazards(
     return ruling
 
 
-async def _run(pool: Pool, program: Path, tool: str, file: Path) -> tuple[tuple[Hazard, ...], str]:
-    command = [str(program), "--tool", tool, "--error-exitcode", str(_FOUND), "--print-limit", "64"]
-    if tool == "memcheck":
-        command += ["--padding", str(policy.SANITIZER_PADDING_BYTES)]
-    status, said = await pool.run(
-        [*command, sys.executable, "-I", str(_REPLAY), str(file)], deadline=policy.SANITIZER_SECONDS
-    )
+async def _run(tools: SanitizerTools, tool: str, file: Path) -> tuple[tuple[Hazard, ...], str]:
+    status, said = await tools.run(tool, file)
     hazards = read_hazards(tool, said)
     if hazards or status == 0:
         return hazards, ""

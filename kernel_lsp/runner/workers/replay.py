@@ -1,8 +1,9 @@
 """A program that repeats recorded launches through the driver alone, for running under compute-sanitizer.
 
-`python -I replay.py FILE`. It imports nothing beyond the standard library, so that it starts at once, and gives each
-buffer an allocation of its own, so that an access past its end is one past an allocation. Memory not written before a
-launch is not written here either.
+`python -I replay.py FILE`, or without one: then it says `ready PID` once it has a context, and waits for a line with
+the file. It imports nothing beyond the standard library, so that it starts at once, and gives each buffer an allocation
+of its own, so that an access past its end is one past an allocation. Memory not written before a launch is not written
+here either.
 
 The file is JSON: `images` (cubins, base64), `data` (contents, base64) and `launches`, each with its image, entry, grid,
 block, shared bytes, `memories` (size, and the number of their content or null) and `arguments` (bytes as base64, or the
@@ -58,10 +59,22 @@ class RecordedLaunches(TypedDict):
 
 def main(path: str) -> None:
     """Repeat the launches in a file, each from the memory it was given."""
+    _repeat(path, _Driver())
+
+
+def wait() -> None:
+    """Make ready for launches, say so, and repeat those in the file that is told."""
+    driver = _Driver()
+    print(f"ready {os.getpid()}", flush=True)
+    path = _first_line()
+    _watch_parent()
+    _repeat(path, driver)
+
+
+def _repeat(path: str, driver: "_Driver") -> None:
     told: RecordedLaunches = json.loads(Path(path).read_text(encoding="utf-8"))
     images = [base64.b64decode(image) for image in told["images"]]
     data = [base64.b64decode(content) for content in told["data"]]
-    driver = _Driver()
     for launch in told["launches"]:
         driver.repeat(launch, images[launch["image"]], data)
 
@@ -118,6 +131,21 @@ class _Driver:
             sys.exit(f"{call} failed: CUDA error {status}")
 
 
+def _first_line() -> str:
+    """Return the first line of standard input, or end where the parent has ended before."""
+    line = b""
+    while not line.endswith(b"\n"):
+        more = os.read(0, 1)
+        if not more:
+            os.killpg(0, signal.SIGKILL)
+        line += more
+    return line.decode().rstrip("\n")
+
+
+def _watch_parent() -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
 def _end_with_parent() -> None:
     """Wait for the end of standard input, which closes when the parent ends; then kill this process group."""
     while os.read(0, 1 << 10):  # not through `sys.stdin`, whose lock would be held when this program ends
@@ -126,5 +154,8 @@ def _end_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    main(sys.argv[1])
+    if len(sys.argv) > 1:
+        _watch_parent()
+        main(sys.argv[1])
+    else:
+        wait()

@@ -2,7 +2,10 @@
 
 import ctypes
 import json
+import signal
 import struct
+import subprocess
+import sys
 import types
 
 import pytest
@@ -105,3 +108,44 @@ def test_a_failing_call_ends_the_program_with_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(replay.ctypes, "CDLL", lambda _: types.SimpleNamespace(cuInit=lambda *_: 100))
     with pytest.raises(SystemExit, match="cuInit failed: CUDA error 100"):
         replay.main(str(tmp_path / "f.json"))
+
+
+_WAITS = """
+from kernel_lsp.runner.workers import replay
+
+class Driver:
+    def __getattr__(self, name):
+        return lambda *_: 0
+
+replay.ctypes.CDLL = lambda _: Driver()
+replay._repeat = lambda path, driver: print("repeats", path, flush=True)
+replay.wait()
+"""
+
+
+def waiting() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _WAITS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # it kills its group
+    )
+
+
+def test_a_program_that_waits_says_who_it_is_and_is_told_a_file():
+    with waiting() as program:
+        assert program.stdout is not None
+        assert program.stdin is not None
+        assert program.stdout.readline() == f"ready {program.pid}\n"
+        program.stdin.write("/the launches\n")
+        program.stdin.flush()
+        assert program.stdout.readline() == "repeats /the launches\n"
+        assert program.wait(timeout=60) == 0
+
+
+def test_it_ends_with_its_parent():
+    with waiting() as program:
+        assert program.stdin is not None
+        program.stdin.close()
+        assert program.wait(timeout=60) == -signal.SIGKILL

@@ -360,7 +360,7 @@ def test_nothing_is_started_by_a_pool_that_was_closed():
         with pytest.raises(RunnerError, match="no process is started any more"):
             await pool.worker(Flavour.EMULATE, "subject")
         with pytest.raises(RunnerError, match="no process is started any more"):
-            await pool.run([sys.executable, "-c", ""], deadline=1.0)
+            await pool.program([sys.executable, "-c", ""])
         assert not pool.folder.exists()
 
     asyncio.run(main())
@@ -369,14 +369,44 @@ def test_nothing_is_started_by_a_pool_that_was_closed():
 def test_a_program_that_still_runs_ends_with_its_pool():
     async def main() -> None:
         pool = Pool()
-        program = asyncio.create_task(pool.run(["sleep", "600"], deadline=600.0))
-        while not pool._programs:
-            await asyncio.sleep(0.01)
-        (group,) = pool._programs
+        program = await pool.program(["sleep", "600"])
+        ending = asyncio.create_task(program.end(deadline=600.0))
         await pool.close()
-        assert gone(group)
-        status, _ = await program
+        assert gone(program.pid)
+        status, _ = await ending
         assert status != 0
+
+    asyncio.run(main())
+
+
+_ASKS = """
+import sys
+print("in between")
+print("ready 12", flush=True)
+print("told", sys.stdin.readline(), flush=True)
+"""
+
+
+def test_a_program_waits_until_it_is_told_something():
+    async def main() -> None:
+        async with Pool() as pool:
+            program = await pool.program([sys.executable, "-c", _ASKS])
+            assert await program.says(b"ready ", deadline=60.0) == b"12"
+            status, said = await program.end("all\n", deadline=60.0)
+            assert (status, said.split()) == (0, ["in", "between", "ready", "12", "told", "all"])
+            assert list(pool.scratch(Flavour.GPU).iterdir()) == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("program", ["print('no')", "input()"])
+def test_a_program_that_says_nothing_of_the_kind_is_told_from_one_that_does(program: str):
+    async def main() -> None:
+        async with Pool() as pool:
+            started = await pool.program([sys.executable, "-c", program])
+            assert await started.says(b"ready", deadline=2.0) is None
+            await started.kill()
+            assert not pool._programs
 
     asyncio.run(main())
 

@@ -1,0 +1,88 @@
+"""Run compute-sanitizer's tools on recorded launches; processes that wait for such are kept ready where there is room.
+
+A tool's process takes a second or two until it has a context on the GPU, and longer while others keep the GPU busy.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from kernel_lsp import policy, runner
+from kernel_lsp.compiler.toolkit import find_tool
+from kernel_lsp.errors import RunnerError
+from kernel_lsp.runner.pool import Pool
+from kernel_lsp.runner.program import Program
+from kernel_lsp.runner.shield import start
+
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+FOUND = 86
+"""The exit status that a tool is told to return when it finds an error."""
+_REPLAY = Path(runner.__file__).parent / "workers" / "replay.py"
+_READY = b"ready "  # and its process id
+
+
+class SanitizerTools:
+    """The tools for one session's judgements. Close them after use."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._program = find_tool("compute-sanitizer")
+        self._waiting: dict[str, asyncio.Task[Program | None]] = {}
+
+    @property
+    def installed(self) -> bool:
+        """True where there is a compute-sanitizer."""
+        return self._program is not None
+
+    def refill(self) -> None:
+        """Start the tools that are not started yet; not to be called while anything is timed."""
+        if self._program is not None:
+            for tool in TOOLS:
+                if tool not in self._waiting:
+                    self._waiting[tool] = start(self._set_up(tool))
+
+    async def settle(self) -> None:
+        """Wait until no tool is being started: that takes the GPU's time."""
+        if self._waiting:
+            await asyncio.wait(self._waiting.values())
+
+    async def run(self, tool: str, file: Path) -> tuple[int | None, str]:
+        """Run a tool on the launches in a file; return its exit status, None if it took too long, and its output.
+
+        The next process of a tool that was ready is started at once, while other final checks keep the GPU busy anyway.
+        One that fails otherwise than by what it finds has a second try, in a process that did not wait.
+        """
+        waiting = self._waiting.pop(tool, None)
+        if waiting is not None and (ready := await waiting) is not None:
+            self._waiting[tool] = start(self._set_up(tool))
+            ended = await ready.end(f"{file}\n", deadline=policy.SANITIZER_SECONDS)
+            if ended[0] in (0, FOUND):
+                return ended
+        fresh = await self._pool.program([*self._command(tool), str(file)])
+        return await fresh.end(deadline=policy.SANITIZER_SECONDS)
+
+    async def close(self) -> None:
+        """End the processes that wait."""
+        waiting, self._waiting = self._waiting, {}
+        for program in await asyncio.gather(*waiting.values()):
+            if program is not None:
+                await program.kill()
+
+    async def _set_up(self, tool: str) -> Program | None:
+        """Return a process of a tool that has a context; None where it gets none."""
+        try:
+            program = await self._pool.program(self._command(tool))
+        except (OSError, RunnerError):
+            return None
+        pid = await program.says(_READY, deadline=policy.SANITIZER_SECONDS)
+        if pid is None or not pid.isdigit():
+            await program.kill()
+            return None
+        self._pool.count_in(int(pid))
+        return program
+
+    def _command(self, tool: str) -> list[str]:
+        command = [str(self._program), "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", "64"]
+        if tool == "memcheck":
+            command += ["--padding", str(policy.SANITIZER_PADDING_BYTES)]
+        return [*command, sys.executable, "-I", str(_REPLAY)]
