@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.ctypeslib import as_array
 from numpy.typing import NDArray
 
 from kernel_lsp.emulate.program import Program
@@ -229,7 +230,7 @@ def _zeros(count: int) -> Array:
 
 
 def _bytes_at(address: int, size: int) -> Array:
-    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+    return as_array((ctypes.c_uint8 * size).from_address(address))
 
 
 @lru_cache

@@ -62,7 +62,6 @@ _FIRST = {
     (False, True): f"{_ROLES}.problem_once",
     (True, True): f"{_ROLES}.problem_once",
 }
-_LATER = {"oracle": f"{_ROLES}.shapes_once"}  # by role, a module that a fork server imports for later sessions alone
 _UNPACKED = (f"{_ROLES}.nvrtc_once",)
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 _RECIPES = {
@@ -186,9 +185,8 @@ class Pool:
         self.preload(flavour)
         with self.spans.span(f"wait for the imports of {flavour} workers"):
             zygote = await asyncio.shield(self._zygotes[self._zygote(flavour)])
-        first = _FIRST.get((triton, problem))
-        for module in filter(None, (first, _LATER.get(role))):
-            self._first_imports.setdefault(self._zygote(flavour), {})[module] = None
+        if (first := _FIRST.get((triton, problem))) is not None:
+            self._first_imports.setdefault(self._zygote(flavour), {})[first] = None
         scratch = Path(tempfile.mkdtemp(prefix=f"{role}-", dir=self.scratch(flavour)))
         confinement: Confinement = {
             # The oracle maps the memory of subjects, which Landlock would forbid; it runs no candidate.

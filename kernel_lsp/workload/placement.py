@@ -1,5 +1,6 @@
 """Runs code written for `device="cuda"` without a GPU: tensors are created on another device."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,10 +17,15 @@ class Instead(TorchFunctionMode):
         super().__init__()
         self._device = device
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = dict(kwargs or {})
+    def placed(self, named: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return the named arguments of a function, with the other device."""
+        named = dict(named or {})
         if _is_cuda(named.get("device")):
             named["device"] = self._device
+        return named
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = self.placed(kwargs)
         name = getattr(func, "__name__", "")
         if name == "cuda":
             return args[0].to(self._device)

@@ -19,6 +19,7 @@ from kernel_lsp.workload.leaves import Leaves, tensors
 from kernel_lsp.workload.other_sizes import extent, other_sizes, sizes_near_the_largest
 from kernel_lsp.workload.other_values import other_values
 from kernel_lsp.workload.placement import Instead
+from kernel_lsp.workload.shapes import Shapes
 from kernel_lsp.workload.structure import Structure, broken_promise, common, observe
 from kernel_lsp.workload.workload import Workload, describe_case, line_of, make_inputs
 
@@ -118,7 +119,7 @@ class Draws:
         found: list[int] = []
         for case in self.workload.cases:
             try:
-                with Instead("meta"), torch.no_grad():
+                with Shapes(), torch.no_grad():
                     leaves = make_inputs(self.workload, case)
             except WorkloadError:  # it reads values, which shapes alone do not have
                 with self.placing():
@@ -151,7 +152,7 @@ class Draws:
 
     def _is_within(self, case: Mapping[str, object], nbytes: int) -> bool:
         """Return True if `inputs` raises nothing for a case, and makes no more than these bytes."""
-        with contextlib.suppress(WorkloadError), Instead("meta"), torch.no_grad():
+        with contextlib.suppress(WorkloadError), Shapes(), torch.no_grad():
             leaves = make_inputs(self.workload, case)
             return sum(tensor.nbytes for tensor in tensors(leaves)) <= nbytes
         return extent(case) <= nbytes  # it may look at values, which shapes do not have

@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 class _Profiler(Protocol):
-    """What is used of torch's profiler."""
+    """The part of torch's profiler that is used here."""
 
     def __enter__(self) -> object: ...
     def __exit__(
