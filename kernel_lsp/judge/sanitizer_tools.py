@@ -10,8 +10,8 @@ from pathlib import Path
 from kernel_lsp import policy, runner
 from kernel_lsp.compiler.toolkit import find_tool
 from kernel_lsp.errors import RunnerError
+from kernel_lsp.runner.child_program import ChildProgram
 from kernel_lsp.runner.pool import Pool
-from kernel_lsp.runner.program import Program
 from kernel_lsp.runner.shield import start
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -27,7 +27,7 @@ class SanitizerTools:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._program = find_tool("compute-sanitizer")
-        self._waiting: dict[str, asyncio.Task[Program | None]] = {}
+        self._waiting: dict[str, asyncio.Task[ChildProgram | None]] = {}
 
     @property
     def installed(self) -> bool:
@@ -68,7 +68,7 @@ class SanitizerTools:
             if program is not None:
                 await program.kill()
 
-    async def _set_up(self, tool: str) -> Program | None:
+    async def _set_up(self, tool: str) -> ChildProgram | None:
         """Return a process of a tool that has a context; None where it gets none."""
         try:
             program = await self._pool.program(self._command(tool))

@@ -18,12 +18,12 @@ from platformdirs import user_cache_path
 
 from kernel_lsp.config.variables import named_variables
 from kernel_lsp.errors import RunnerError
+from kernel_lsp.runner.child_program import ChildProgram
 from kernel_lsp.runner.environment import environment_in, passed_on, system_paths
 from kernel_lsp.runner.fork_server import ZygoteRequest
 from kernel_lsp.runner.fork_server_client import ForkedZygote, ForkServer
 from kernel_lsp.runner.libraries import shared
 from kernel_lsp.runner.open_zygote import OpenZygote, ZygoteGoneError, fork_worker
-from kernel_lsp.runner.program import Program
 from kernel_lsp.runner.sandbox import Confinement
 from kernel_lsp.runner.sessions import kill_session
 from kernel_lsp.runner.spans import SpanLog, WorkSpan
@@ -230,7 +230,7 @@ class Pool:
         self.preload(flavour)
         return await asyncio.shield(self._zygotes[kind])
 
-    async def program(self, command: Sequence[str]) -> Program:
+    async def program(self, command: Sequence[str]) -> ChildProgram:
         """Start a program. It gets the environment of a worker, in a folder of its own.
 
         Raises:
@@ -256,7 +256,7 @@ class Pool:
             if span is not None:
                 self.spans.add(process.pid, Path(command[0]).name, span)
 
-        return Program(process, scratch, ended)
+        return ChildProgram(process, scratch, ended)
 
     def count_in(self, pid: int) -> None:
         """Count a process that a program has started among those of this pool, as a GPU may report it."""

@@ -13,7 +13,7 @@ from kernel_lsp.runner.spans import WorkSpan
 _MOST_SAID = 16 << 20  # bytes that are read of its output
 
 
-class Program:
+class ChildProgram:
     """A running program. End it, or kill it: its folder goes with it.
 
     Attributes:
