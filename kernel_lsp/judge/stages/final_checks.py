@@ -1,8 +1,10 @@
 """Stage: run a confirmed gain under a steady load, and check its memory accesses and sizes that CASES does not name."""
 
+import asyncio
 from dataclasses import replace
 
 from kernel_lsp.judge.context import Context
+from kernel_lsp.judge.facts import opcodes
 from kernel_lsp.judge.measure import steady_load
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.verdict import Outcome, Stage
@@ -13,7 +15,23 @@ from kernel_lsp.runner.shield import both
 async def check_finally(context: Context, confirmed: Ruling) -> Ruling:
     """Return the confirmed ruling, or one that refuses the gain.
 
-    The first two checks run side by side, because access checks work mostly on the CPU. If either needs most of the
+    Meanwhile machine code is disassembled for the evidence, which finds it in the cache: nvdisasm takes seconds at
+    first, from a disk that has not been read.
+    """
+    ruling, _ = await both(_check(context, confirmed), asyncio.to_thread(_disassemble, context))
+    return ruling
+
+
+def _disassemble(context: Context) -> None:
+    for built in (context.session.baseline_built, context.built):
+        if built is not None:
+            opcodes(built, context.session.settings)
+
+
+async def _check(context: Context, confirmed: Ruling) -> Ruling:
+    """Return the ruling of the checks.
+
+    The first two run side by side, because access checks work mostly on the CPU. If either needs most of the
     GPU's memory they run one after the other, and the timed processes end in between. Sizes come last: they keep the
     GPU busy, which a steady load would show.
     """

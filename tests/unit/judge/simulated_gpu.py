@@ -27,6 +27,7 @@ from kernel_lsp.judge import harness as harnesses
 from kernel_lsp.judge import session as sessions
 from kernel_lsp.judge.measure import blocks, cases, device_state
 from kernel_lsp.judge.session import Session
+from kernel_lsp.judge.stages import final_checks
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.runner.messages import oracle as truth
@@ -180,7 +181,8 @@ class SimulatedGpu:
         monkeypatch.setattr(sessions, "Faults", lambda _: SimpleNamespace(drain=tuple, close=lambda: None))
         monkeypatch.setattr(sessions.gate, "asleep", lambda *_, **__: contextlib.nullcontext(False))
         monkeypatch.setattr(evidence, "resources_of", lambda _: ())
-        monkeypatch.setattr(evidence, "opcodes", lambda *_: {})
+        for module in (evidence, final_checks):
+            monkeypatch.setattr(module, "opcodes", lambda *_: {})
         monkeypatch.setattr(Session, "timer", lambda _: contextlib.nullcontext(()))
 
     def count(self, seconds: float) -> int:
