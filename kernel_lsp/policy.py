@@ -437,6 +437,8 @@ SANITIZER_SECONDS: Final = 20.0
 """Deadline of one tool; all four take 1.2 s on an H200 for small kernels (docs/verdicts.md, final checks)."""
 READY_TOOLS_CORES: Final = 8
 """Cores from which on its processes are kept ready. Chosen: starting the four keeps as many cores busy for 2 s."""
+READY_TOOLS_FREE_BYTES: Final = 16 << 30
+"""Free memory of the GPU from which on they are. Chosen: four contexts take about 2 GiB."""
 SANITIZER_PADDING_BYTES: Final = 256
 """Padding that memcheck puts round each buffer. Chosen: a few vector loads."""
 SUSTAINED_POWER_SHARE: Final = 0.7

@@ -345,8 +345,8 @@ class Harness:
         if self.gpu:
             roomy = self.gpu.memory_bytes > policy.PLENTY_MEMORY_BYTES and not self.large
             self._warm_workers.refill(plenty=roomy and bool(self._subjects))
-            many = len(os.sched_getaffinity(0)) >= policy.READY_TOOLS_CORES
-            if roomy and many and self._timed and self.settings.judge.sanitize != "off":
+            examined = self._timed and self.settings.judge.sanitize != "off"
+            if examined and not self.large and self.tools.may_wait(self.gpu):
                 self.tools.refill()
 
     async def renew(self) -> None:

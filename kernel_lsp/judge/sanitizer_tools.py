@@ -4,11 +4,13 @@ A tool's process takes a second or two until it has a context on the GPU, and lo
 """
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
 from kernel_lsp import policy, runner
 from kernel_lsp.compiler.toolkit import find_tool
+from kernel_lsp.device.nvml import Gpu, free_bytes
 from kernel_lsp.errors import RunnerError
 from kernel_lsp.runner.child_program import ChildProgram
 from kernel_lsp.runner.pool import Pool
@@ -33,6 +35,14 @@ class SanitizerTools:
     def installed(self) -> bool:
         """True where there is a compute-sanitizer."""
         return self._program is not None
+
+    def may_wait(self, gpu: Gpu) -> bool:
+        """Return True where processes that wait take little from others: many cores, and much free memory."""
+        return (
+            self.installed
+            and len(os.sched_getaffinity(0)) >= policy.READY_TOOLS_CORES
+            and free_bytes(gpu) >= policy.READY_TOOLS_FREE_BYTES
+        )
 
     def refill(self) -> None:
         """Start the tools that are not started yet; not to be called while anything is timed."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.judge import sanitizer_tools
 from kernel_lsp.judge.sanitizer_tools import FOUND, TOOLS, SanitizerTools
 from kernel_lsp.runner.pool import Pool
@@ -122,5 +123,22 @@ def test_without_the_program_nothing_is_started(monkeypatch: pytest.MonkeyPatch)
     async def work(pool: Pool, tools: SanitizerTools) -> None:
         tools.refill()
         assert (tools.installed, tools._waiting) == (False, {})
+
+    with_tools(work)
+
+
+@pytest.mark.parametrize(
+    ("cores", "free_bytes", "waits"),
+    [(8, 16 << 30, True), (64, 80 << 30, True), (7, 80 << 30, False), (64, (16 << 30) - 1, False)],
+)
+def test_they_wait_where_that_takes_little_from_others(
+    cores: int, free_bytes: int, waits: bool, using: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    using()
+    monkeypatch.setattr(sanitizer_tools.os, "sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr(sanitizer_tools, "free_bytes", lambda _: free_bytes)
+
+    async def work(pool: Pool, tools: SanitizerTools) -> None:
+        assert tools.may_wait(Gpu(0, "GPU", "GPU-0", "sm_90", "580", 80 << 30)) is waits
 
     with_tools(work)

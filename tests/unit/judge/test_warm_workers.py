@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from kernel_lsp.config.settings import Settings
+from kernel_lsp.config.settings import JudgeSettings, Settings
 from kernel_lsp.device.device import device_named
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.judge.building import Built
@@ -25,7 +25,8 @@ def harness_on(memory_bytes: int, worker: Any) -> Harness:
     """A harness on a GPU that is not there, whose pool makes workers by `worker`."""
     gpu = Gpu(0, "GPU", "GPU-0", "sm_90", "580", memory_bytes)
     pool, builders = SimpleNamespace(worker=worker), SimpleNamespace(device=device_named("sm_90"))
-    return Harness(cast(Any, pool), make_target(MIXER), Settings(), cast(Any, builders), gpu)
+    settings = Settings(judge=JudgeSettings(sanitize="off"))
+    return Harness(cast(Any, pool), make_target(MIXER), settings, cast(Any, builders), gpu)
 
 
 async def no_worker(*_: object, **__: object) -> None:
