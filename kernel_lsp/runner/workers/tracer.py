@@ -72,10 +72,10 @@ def trace(work: Callable[[], _T]) -> tuple[_T, tuple[TracedOperation, ...], str]
     Returns:
         The result of `work`, the GPU's operations, and why there are none, if the profiler says so.
     """
-    profiler = _profile(use_device="cuda", use_cpu=False, use_kineto=True)
     try:
+        profiler = _profile(use_device="cuda", use_cpu=False, use_kineto=True)
         profiler.__enter__()
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:  # the second where torch was built without CUPTI
         return work(), (), str(error)
     try:
         done = work()
