@@ -56,8 +56,7 @@ class Builders:
 
     def __init__(self, pool: Pool, settings: Settings, device: Device, *, misaligned: bool = False) -> None:
         self._pool, self._settings, self.device = pool, settings, device
-        families = settings.judge.families  # none named are all
-        self._misaligned = misaligned and (not families or "unaligned" in families)
+        self._misaligned = misaligned and settings.judge.wants("unaligned")
         self._number = str(next(_NUMBERS))
         self._cache_folder = settings.paths.cache / "builds"
         # Of their own: a file that needs no torch does not wait for a worker that still imports it.

@@ -4,8 +4,10 @@ A tool's process takes a second or two until it has a context on the GPU, and lo
 """
 
 import asyncio
+import contextlib
 import os
 import sys
+from functools import cached_property
 from pathlib import Path
 
 from kernel_lsp import policy, runner
@@ -28,8 +30,11 @@ class SanitizerTools:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._program = find_tool("compute-sanitizer")
         self._waiting: dict[str, asyncio.Task[ChildProgram | None]] = {}
+
+    @cached_property
+    def _program(self) -> Path | None:
+        return find_tool("compute-sanitizer")
 
     @property
     def installed(self) -> bool:
@@ -46,10 +51,9 @@ class SanitizerTools:
 
     def refill(self) -> None:
         """Start the tools that are not started yet; not to be called while anything is timed."""
-        if self._program is not None:
-            for tool in TOOLS:
-                if tool not in self._waiting:
-                    self._waiting[tool] = start(self._set_up(tool))
+        for tool in TOOLS if self.installed else ():
+            if tool not in self._waiting:
+                self._waiting[tool] = start(self._set_up(tool))
 
     async def settle(self) -> None:
         """Wait until no tool is being started: that takes the GPU's time."""
@@ -72,11 +76,13 @@ class SanitizerTools:
         return await fresh.end(deadline=policy.SANITIZER_SECONDS)
 
     async def close(self) -> None:
-        """End the processes that wait."""
+        """End the processes that wait, and those that are being started."""
         waiting, self._waiting = self._waiting, {}
-        for program in await asyncio.gather(*waiting.values()):
-            if program is not None:
-                await program.kill()
+        for task in waiting.values():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                if (program := await task) is not None:
+                    await program.kill()
 
     async def _set_up(self, tool: str) -> ChildProgram | None:
         """Return a process of a tool that has a context; None where it gets none."""
@@ -84,7 +90,11 @@ class SanitizerTools:
             program = await self._pool.program(self._command(tool))
         except (OSError, RunnerError):
             return None
-        pid = await program.says(_READY, deadline=policy.SANITIZER_SECONDS)
+        try:
+            pid = await program.says(_READY, deadline=policy.SANITIZER_SECONDS)
+        except asyncio.CancelledError:
+            await program.kill()
+            raise
         if pid is None or not pid.isdigit():
             await program.kill()
             return None

@@ -54,11 +54,16 @@ class Endpoint:
 
 
 def transport(endpoint: Endpoint) -> httpx.AsyncHTTPTransport | None:
-    """Return the HTTP transport over its socket; None if it has a URL.
+    """Return the HTTP transport over its socket; None if it has a URL."""
+    return transport_over(endpoint.uds)
+
+
+def transport_over(socket: Path | None) -> httpx.AsyncHTTPTransport | None:
+    """Return the HTTP transport over a socket; None without one.
 
     Nothing is encrypted there, and to read certificates, for each client anew, would take longer than an answer.
     """
-    return httpx.AsyncHTTPTransport(uds=str(endpoint.uds), verify=False) if endpoint.uds else None
+    return httpx.AsyncHTTPTransport(uds=str(socket), verify=False) if socket else None
 
 
 def endpoint_of(server: ModelServer, model: str | None = None) -> Endpoint:

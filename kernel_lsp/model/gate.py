@@ -182,9 +182,10 @@ async def _request(server: ModelServer, method: str, path: str, seconds: float) 
     """Return the body of the server's answer, which may be empty; None if the request fails."""
     import httpx  # takes 0.2 s, and most judgements have no model server beside them
 
+    from kernel_lsp.model.endpoint import transport_over
+
     headers = {"Authorization": f"Bearer {server.key}"} if server.key else {}
-    # No certificates are read, which takes tens of milliseconds: judgements ask before and after each timed block.
-    way = httpx.AsyncHTTPTransport(uds=str(server.uds), verify=False) if server.uds else None
+    way = transport_over(server.uds)
     base = server.url or "http://localhost"
     async with httpx.AsyncClient(base_url=base, transport=way, headers=headers, trust_env=False) as http:
         try:

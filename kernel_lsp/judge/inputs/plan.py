@@ -170,5 +170,4 @@ def affordable(harness: Harness, draw: Draw, findings: Findings) -> bool:
 
 
 def _wanted(harness: Harness, families: Sequence[str]) -> list[str]:
-    chosen = harness.settings.judge.families
-    return [family for family in families if not chosen or family in chosen]
+    return [family for family in families if harness.settings.judge.wants(family)]

@@ -117,6 +117,20 @@ def test_one_that_is_never_ready_costs_nothing_but_time(using: Callable[..., Non
     with_tools(work)
 
 
+def test_one_that_is_being_started_ends_with_its_session(
+    using: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    using(replay="import time\ntime.sleep(3600)\n")
+    monkeypatch.setattr(sanitizer_tools.policy, "SANITIZER_SECONDS", 3600.0)
+
+    async def work(pool: Pool, tools: SanitizerTools) -> None:
+        tools.refill()
+        while len(pool._programs) < len(TOOLS):
+            await asyncio.sleep(0.01)
+
+    with_tools(work)
+
+
 def test_without_the_program_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sanitizer_tools, "find_tool", lambda _: None)
 
