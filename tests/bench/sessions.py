@@ -11,7 +11,7 @@ from kernel_lsp.config.settings import JudgeSettings, PathSettings, RunnerSettin
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.target import make_target
-from kernel_lsp.judge.verdict import CaseTiming, Verdict
+from kernel_lsp.judge.verdict import CaseTiming, CheckStatus, Verdict
 from kernel_lsp.runner.pool import Flavour, Pool
 
 _COMPILERS = 4  # of each GPU's process: several share the machine
@@ -72,6 +72,9 @@ def kept(verdict: Verdict) -> dict[str, Any]:
         "shared": bool(verdict.evidence.device and verdict.evidence.device.shared),
         "sm_clock_mhz": verdict.evidence.device.sm_clock_mhz if verdict.evidence.device else None,
         "discarded": verdict.evidence.discarded_blocks,
+        "skipped": {
+            check.name: check.detail for check in verdict.evidence.checks if check.status == CheckStatus.SKIPPED
+        },
         "seconds": {stage: round(seconds, 4) for stage, seconds in verdict.seconds.items()},
         "says": f"{verdict.verdict.value} at {verdict.stage.value}, {verdict.seconds['total']:.2f} s; {verdict.reason}",
     }
