@@ -49,8 +49,10 @@ PLACEMENT_BLUR_US: Final[Mapping[str, float]] = MappingProxyType({"short": 0.1, 
 PROCESS_SCATTER_US: Final[Mapping[str, float]] = MappingProxyType({"short": 0.002, "cold": 0.12})
 """Microseconds, by mode, by which pairs of processes scatter about the mean of many (one standard deviation), on H200s:
 that of estimates in `aa_idle` and `aa_busy`, less their own noise (0.11 and 0.13 us where the cache is flushed)."""
-PROCESS_SCATTER_SHARE: Final = 5e-4
-"""The same as a share of the time, to be added in squares: long kernels of `power` scatter by 0.04 to 0.08 %."""
+PROCESS_SCATTER_SHARE: Final[Mapping[str, float]] = MappingProxyType({"short": 5e-4, "cold": 2e-3})
+"""The same as a share of the time, to be added in squares. What works out of memory: an element-wise kernel of `power`
+scatters by 0.12 to 0.25 % beyond places and noise, depending on the host (a GEMM by 0.04 to 0.08 %); all that a pair of
+processes runs in one judgement lies off by as much."""
 MAD_TO_SIGMA: Final = 1.4826
 """Makes a median absolute deviation a standard one (Rousseeuw, Croux, J. Am. Stat. Assoc. 88, 1993)."""
 WINSOR_SIGMAS: Final = 3.0
@@ -157,6 +159,10 @@ OUTSIDE_CLOCK_BASELINE_MS: Final = 20.0
 """Milliseconds of the baseline, on each timed case, under the parent's clock. Chosen: messages take under 1 % of it."""
 OUTSIDE_CLOCK_READINGS: Final = 8
 """Segments of them whose times are read; the others run without a pause. Chosen: medians scatter by 1 % at most."""
+OUTSIDE_CLOCK_SEGMENT_US: Final = 2000.0
+"""Length of the longer segments of short launches, microseconds. Chosen: ten times the host's part of one."""
+OUTSIDE_CLOCK_LAUNCHES: Final = 256
+"""Launches in one of them, at most. Chosen: Triton's launches take 60 us each to record."""
 OUTSIDE_CLOCK_AGREEMENT_SHARE: Final = 0.08
 """Share by which a claimed total may fall short of the parent's clock. Chosen: clocks differ by less, lies by more."""
 OUTSIDE_CLOCK_LOOKS: Final = 5
@@ -443,12 +449,11 @@ SANITIZER_PADDING_BYTES: Final = 256
 """Padding that memcheck puts round each buffer. Chosen: a few vector loads."""
 SUSTAINED_POWER_SHARE: Final = 0.7
 """A kernel that draws a larger share of the power limit is run under a steady load. Chosen: clocks fall beyond."""
-SUSTAINED_STRETCH_SECONDS: Final = 0.3
-"""Length of one side's stretch. Chosen: a power limit lowers clocks within a tenth of a second."""
+SUSTAINED_STRETCH_SECONDS: Final = 0.25
+"""Length of one side's stretch. Chosen: a power limit lowers clocks within a tenth of a second, and NVML's power and
+energy are new every tenth of one."""
 SUSTAINED_TURNS: Final = 3
 """Turns of ABBA, at most; further ones only where those before show a loss."""
-SUSTAINED_PROBE_SECONDS: Final = 0.15
-"""Length of the run that tells the power. Chosen: several readings fit in."""
 SUSTAINED_READING_SECONDS: Final = 0.02
 """Time between two readings of the power."""
 SUSTAINED_SLACK_SECONDS: Final = 30.0

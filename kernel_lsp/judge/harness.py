@@ -345,9 +345,14 @@ class Harness:
         if self.gpu:
             roomy = self.gpu.memory_bytes > policy.PLENTY_MEMORY_BYTES and not self.large
             self._warm_workers.refill(plenty=roomy and bool(self._subjects))
-            examined = self._timed and self.settings.judge.sanitize != "off"
-            if examined and not self.large and self.tools.may_wait(self.gpu):
+            if self.prepares_final_checks:
                 self.tools.refill()
+
+    @property
+    def prepares_final_checks(self) -> bool:
+        """True where what final checks need is made ready before there is a gain to check."""
+        examined = self._timed and self.settings.judge.sanitize != "off"
+        return self.gpu is not None and examined and not self.large and self.tools.may_wait(self.gpu)
 
     async def renew(self) -> None:
         """Replace the workers set up for later versions: newer ones have more imported."""

@@ -103,6 +103,8 @@ class Session:
             self.unmeasured = error.message
             return
         harness.refill()
+        if self.measured.looks is not None and harness.prepares_final_checks:
+            self.measured.looks.prepare()
 
     async def _measure(self, harness: Harness, built: Built) -> MeasuredBaseline:
         """Measure the baseline; if one launch takes too long for timing, no cases are chosen."""

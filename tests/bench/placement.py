@@ -37,6 +37,8 @@ WAYS = {
     "beside another": Arrangement(beside=True),
     "inputs drawn anew": Arrangement(renew=True),
     "as in a confirmation": Arrangement(beside=True, renew=True),
+    "baseline in halves": Arrangement(beside=True, renew=True, halves=True),
+    "in 32 memories": Arrangement(beside=True, renew=True, memories=32),
 }
 EFFECT = -0.02
 

@@ -127,8 +127,12 @@ class Arrangement:
         in_turn: places are made ready for both sides in turn, not for one before the other.
         beside: another process has the candidate loaded and recorded, as the one of a first look.
         renew: inputs are drawn anew before each half of a block.
+        halves: half of the baseline's places are made ready before the candidate's, and half after them.
+        memories: launches that work in memory of their own.
     """
 
+    halves: bool = False
+    memories: int = policy.PLACES
     in_turn: bool = False
     beside: bool = False
     renew: bool = False
@@ -159,9 +163,13 @@ async def measure_blocks(
             fresh = (
                 FreshInputs(harness, sides[0], sides[1], other, same_bits=True, rng=rng) if arrangement.renew else None
             )
-            pair = PairedMeasurement(harness, sides[0], sides[1], cases, rng, renewal=fresh)
+            pair = PairedMeasurement(
+                harness, sides[0], sides[1], cases, rng, renewal=fresh, spread=arrangement.memories
+            )
             if arrangement.in_turn:
                 await _ready_in_turn(harness, sides, cases)
+            if arrangement.halves:
+                await _ready_by_halves(harness, sides, cases)
             await pair.make_ready()
             await warm_up(sides, cases[-1])
             while blocks.series.gpu_ms < gpu_ms:
@@ -172,6 +180,14 @@ async def measure_blocks(
             await harness.leave(side)
         harness.refill()
     return blocks
+
+
+async def _ready_by_halves(harness: Harness, sides: Sequence[Subject], cases: Sequence[TimedCase]) -> None:
+    """Record the baseline in half of the places, then the candidate in all."""
+    places = -(-policy.PLACES // min(case.buffers for case in cases))
+    for side, count in zip(sides, (places // 2, places), strict=True):
+        for place in range(count):
+            await ready(harness, side, [case.at(place) for case in cases])
 
 
 async def _ready_in_turn(harness: Harness, sides: Sequence[Subject], cases: Sequence[TimedCase]) -> None:

@@ -6,6 +6,7 @@ whole grid. Only a candidate that was confirmed to be faster is looked at in thi
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -87,12 +88,19 @@ class FinalLooks:
         findings.checks += seen.checks
         return next(filter(None, found), None)
 
+    def prepare(self) -> None:
+        """Start the emulator, and run the baseline on it, unless that was done: it takes seconds."""
+        if self._emulated is None and self.harness.settings.judge.sanitize != "off":
+            self._emulated = start(self._open_emulator())
+
     async def close(self) -> None:
-        """End the emulator's workers."""
+        """End the emulator's workers, those that are being started too."""
         if self._emulated is not None:
-            made = await self._emulated
-            if not isinstance(made, str):
-                await made.harness.close()
+            self._emulated.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                made = await self._emulated
+                if not isinstance(made, str):
+                    await made.harness.close()
 
     async def _sanitize(self, candidate: Subject, findings: Findings) -> Ruling | None:
         names = [self.harness.cases[draw.case] for draw in sanitizer.small_draws(self.profile)]
@@ -118,8 +126,8 @@ class FinalLooks:
             return f"the launches could not be recorded: {error}"
 
     async def _emulate(self, candidate: Subject, findings: Findings) -> Ruling | None:
-        if self._emulated is None:
-            self._emulated = start(self._open_emulator())
+        self.prepare()
+        assert self._emulated is not None, "it has just been started"
         made = await asyncio.shield(self._emulated)
         if isinstance(made, str):
             findings.skipped(_EMULATOR, made)
@@ -192,5 +200,8 @@ class FinalLooks:
             why = error.message + (f" (line {error.line})" if error.line else "")
         except RUN_ERRORS as error:
             why = str(error)
+        except asyncio.CancelledError:
+            await harness.close()
+            raise
         await harness.close()
         return why

@@ -83,7 +83,10 @@ class DecisionRule:
         """
         place = 0.0 if pairs is None else policy.PLACE_SCATTER_SHARE
         blurs = [policy.PLACEMENT_BLUR_US[case.mode] / case.baseline_us + 2 * place for case in cases]
-        scatters = [policy.PROCESS_SCATTER_US[case.mode] / case.baseline_us for case in cases]
+        scatters = [
+            math.hypot(policy.PROCESS_SCATTER_US[case.mode] / case.baseline_us, policy.PROCESS_SCATTER_SHARE[case.mode])
+            for case in cases
+        ]
         placed = [math.sqrt(2) * policy.PLACE_SCATTER_SHARE for case in cases if case.mode == "cold"]
         blur = math.hypot(*blurs) / len(blurs)
         least = policy.SHARED_CLEARANCE_DELTAS * settings.delta if shared else 0.0
@@ -92,7 +95,7 @@ class DecisionRule:
             alpha=settings.alpha,
             budget_ms=settings.budget_ms,
             blur=blur,
-            scatter=math.hypot(*scatters, *[policy.PROCESS_SCATTER_SHARE] * len(cases)) / len(cases),
+            scatter=math.hypot(*scatters) / len(cases),
             place_scatter=math.hypot(*placed) / len(cases),
             clear=max(blur, least),
             case_clear=tuple(max(blur, least) for blur in blurs),

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -19,6 +19,7 @@ from kernel_lsp.judge.integrity.fresh_inputs import FreshInputs, remembers
 from kernel_lsp.judge.integrity.launches import ObservedLaunches, check_surroundings, check_timed
 from kernel_lsp.judge.integrity.outside_clock import Look, missing_share, seen_from_outside
 from kernel_lsp.judge.integrity.trace import GpuOperation, Launched, OperationGroup
+from kernel_lsp.judge.measure import cases as measured_cases
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.verdict import Outcome
@@ -101,6 +102,43 @@ def test_a_faster_version_that_leaves_the_gpu_idle_is_not_accused(
         asyncio.run(seen_from_outside(fake_harness(), fake_subject(baseline), fake_subject(candidate), [case])) is None
     )
     assert candidate.calls == 1
+
+
+class Short:
+    """A version of short launches, of whose 4 us it claims a share, and whose segments take its host some time."""
+
+    def __init__(self, clock: Clock, share: float, host_us: float) -> None:
+        self._clock, self._share, self._host_us = clock, share, host_us
+        self.launches: dict[str, int] = {}
+        self.calls = 0
+
+    async def ask(self, request: Any, *, deadline: float) -> Any:
+        self.calls += 1
+        launches = self.launches.get(request.recording, 20)
+        self._clock.s += request.count * (self._host_us + 4.0 * launches) / 1e6
+        return tuple(Segment((4.0 * self._share,), (), None) for _ in range(request.count))
+
+
+@pytest.mark.parametrize(("share", "refused"), [(1.0, False), (0.5, True)])
+def test_longer_segments_decide_where_a_process_has_a_slow_host(
+    share: float, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, recorded = Clock(), dict[str, int]()
+
+    async def ready(_: object, subject: Any, cases: Sequence[TimedCase]) -> None:
+        recorded.update({case.recording: case.launches for case in cases})
+        subject.worker.launches = recorded
+
+    monkeypatch.setattr(outside_clock, "time", clock)
+    monkeypatch.setattr(outside_clock, "ready", ready)
+    monkeypatch.setattr(measured_cases, "free_bytes", lambda _: 64 << 30)
+    case = timed("short", us=4.0, launches=20)
+    baseline, candidate = Short(clock, 1.0, host_us=100.0), Short(clock, share, host_us=140.0)
+    sides = (fake_subject(baseline), fake_subject(candidate))
+    ruling = asyncio.run(seen_from_outside(fake_harness(gpu=object()), *sides, [case]))
+    assert list(recorded.values()) == [policy.OUTSIDE_CLOCK_LAUNCHES]
+    assert (ruling is not None) == refused
+    assert candidate.calls == 2 or refused, "one look at either kind of segments"
 
 
 def test_one_look_is_enough_where_clocks_agree(looking: Looking) -> None:

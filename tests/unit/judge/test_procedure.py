@@ -74,7 +74,7 @@ def test_a_shared_gpu_asks_for_two_margins_and_blurs_no_more() -> None:
 
 def test_an_interval_is_widened_by_the_scatter_of_processes_and_places() -> None:
     places = math.sqrt(2 / policy.PLACES) * policy.PLACE_SCATTER_SHARE
-    scatter = math.hypot(0.12 / 20, policy.PROCESS_SCATTER_SHARE, places)
+    scatter = math.hypot(0.12 / 20, policy.PROCESS_SCATTER_SHARE["cold"], places)
     widened = rule(SHORT).widened(Interval(-0.03, -0.01))
     assert (widened.lower + widened.upper) / 2 == pytest.approx(-0.02)
     assert (widened.upper - widened.lower) / 2 == pytest.approx(math.hypot(0.01, 1.959964 * scatter))
