@@ -160,7 +160,7 @@ OUTSIDE_CLOCK_BASELINE_MS: Final = 20.0
 OUTSIDE_CLOCK_READINGS: Final = 8
 """Segments of them whose times are read; the others run without a pause. Chosen: medians scatter by 1 % at most."""
 OUTSIDE_CLOCK_SEGMENT_US: Final = 2000.0
-"""Length of the longer segments of short launches, microseconds. Chosen: ten times the host's part of one."""
+"""Length of the longer segments that decide in doubt, microseconds. Chosen: ten times the host's part of one."""
 OUTSIDE_CLOCK_LAUNCHES: Final = 256
 """Launches in one of them, at most. Chosen: Triton's launches take 60 us each to record."""
 OUTSIDE_CLOCK_AGREEMENT_SHARE: Final = 0.08
@@ -452,6 +452,8 @@ SUSTAINED_POWER_SHARE: Final = 0.7
 SUSTAINED_STRETCH_SECONDS: Final = 0.25
 """Length of one side's stretch. Chosen: a power limit lowers clocks within a tenth of a second, and NVML's power and
 energy are new every tenth of one."""
+SUSTAINED_PROBE_SECONDS: Final = 0.2
+"""Length of the run that tells the power. Chosen: a whole reading of it fits in."""
 SUSTAINED_TURNS: Final = 3
 """Turns of ABBA, at most; further ones only where those before show a loss."""
 SUSTAINED_READING_SECONDS: Final = 0.02

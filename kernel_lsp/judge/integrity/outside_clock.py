@@ -5,8 +5,10 @@ own clock. All that a segment takes beyond its launches (flushes, checksums, mes
 Segments that flush the cache follow each other without a pause, and times are read of a few: so the GPU is busy all the
 time that the parent sees, and how quick the host is hardly matters. Short ones each wait for the host, for both sides
 alike: without a pause the host would be put down to the side that leaves the GPU idle, which is the faster one. The
-host's part is longer than theirs, and differs from process to process. So where clocks disagree on short segments,
-longer ones decide: as many launches as fit into memory of their own, hundreds, in one graph.
+host's part is longer than theirs, and differs from process to process, and so do hundreds of flushes.
+
+So where clocks disagree, longer segments without flushes decide: as many launches as fit into memory of their own, up
+to hundreds, in one graph.
 """
 
 import math
@@ -146,13 +148,11 @@ def _otherwise(harness: Harness, case: TimedCase) -> TimedCase:
 
     Without cache flushes: the last lines that a launch wrote leave the cache during the next flush, and a faster launch
     leaves more of this work to the flush, which is legitimate. Without flushes, launches on separate buffers wait for
-    each other's lines. Of short launches more in a segment, each in memory of its own, so that the host counts less.
+    each other's lines. With more launches in a segment, each in memory of its own, so that the host counts less.
     """
-    if case.mode == "cold":
-        return replace(case, mode="short", unflushed=True)
     wanted = math.ceil(policy.OUTSIDE_CLOCK_SEGMENT_US / case.baseline_us)
-    count = max(case.launches, memories(harness, case, min(wanted, policy.OUTSIDE_CLOCK_LAUNCHES)))
-    return replace(case, launches=count, buffers=count, place=_PLACE)
+    count = memories(harness, case, max(case.launches, min(wanted, policy.OUTSIDE_CLOCK_LAUNCHES)))
+    return replace(case, mode="short", launches=max(case.launches, count), buffers=count, place=_PLACE, unflushed=True)
 
 
 async def _agrees_otherwise(

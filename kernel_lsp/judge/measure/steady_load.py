@@ -3,8 +3,9 @@
 The blocks of a judgement are short: the GPU has hardly grown warm when they are over. Where a kernel draws more power
 than the GPU may for long, its clock falls under a steady load, and a candidate that needs more energy gains less there,
 or loses. So both sides run for seconds, in turn, and the energy of a launch is read from the GPU's own counter, which
-counts what else runs on the GPU as well. One stretch of each side tells whether power is a limit at all. Where no pair
-of stretches shows a loss, two pairs tell enough; else there are more: only what is sure to lose is refused.
+counts what else runs on the GPU as well. A short run of the candidate, which warms the GPU up, tells whether power can
+take anything from it. Where no pair of stretches shows a loss, two pairs tell enough; else there are more: only what is
+sure to lose is refused.
 """
 
 import asyncio
@@ -54,27 +55,21 @@ async def measure(
     """
     gpu = harness.gpu
     assert gpu is not None, "only a GPU is loaded"
-    stretches: dict[str, list[_Stretch]] = {"A": [], "B": []}
-
-    async def run(sides: str) -> None:
-        for side in sides:
-            subject = baseline if side == "A" else candidate
-            stretches[side].append(await _run(gpu, subject, case, policy.SUSTAINED_STRETCH_SECONDS))
-
-    await run(ORDER[:2])
-    limit = read_load(gpu).limit_w
-    first = [stretch for side in stretches.values() for stretch in side]
-    peak = max((watts for stretch in first for watts in stretch.watts), default=None)
+    probe = await _run(gpu, candidate, case, policy.SUSTAINED_PROBE_SECONDS)
+    limit, peak = read_load(gpu).limit_w, max(probe.watts, default=None)
     if peak is None or limit is None:
         return _skipped("the GPU does not tell its power"), None
     drawn = f"{peak:.0f} W of {limit:.0f} W"
-    if peak <= policy.SUSTAINED_POWER_SHARE * limit and not any(stretch.throttle for stretch in first):
+    if peak <= policy.SUSTAINED_POWER_SHARE * limit and not probe.throttle:
         return _skipped(f"power is no limit: {drawn}"), None
-    await run(ORDER[2:])
-    for _ in range(policy.SUSTAINED_TURNS - 1):
+    stretches: dict[str, list[_Stretch]] = {"A": [], "B": []}
+    for _ in range(policy.SUSTAINED_TURNS):
+        for side in ORDER:
+            stretches[side].append(
+                await _run(gpu, baseline if side == "A" else candidate, case, policy.SUSTAINED_STRETCH_SECONDS)
+            )
         if all(b.us < a.us for a, b in zip(stretches["A"], stretches["B"], strict=True)):
             break
-        await run(ORDER)
     found = summarise(harness.cases[case.draw.case], stretches["A"], stretches["B"], limit)
     said = f"{found.speedup:.3f}x ({found.interval[0]:.3f} to {found.interval[1]:.3f}) at {drawn}"
     return Check(name="steady load", status=CheckStatus.PASSED, detail=said, case=found.case), found

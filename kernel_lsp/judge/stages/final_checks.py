@@ -31,19 +31,19 @@ def _disassemble(context: Context) -> None:
 async def _check(context: Context, confirmed: Ruling) -> Ruling:
     """Return the ruling of the checks.
 
-    The first two run side by side, because access checks work mostly on the CPU. If either needs most of the
-    GPU's memory they run one after the other, and the timed processes end in between. Sizes come last: they keep the
-    GPU busy, which a steady load would show.
+    Access checks work mostly on the CPU, and so the others run beside them. If any needs most of the GPU's memory they
+    run one after the other, and the timed processes end in between. Sizes come after the steady load: they keep the GPU
+    busy, which it would show.
     """
     if context.harness.large:
         await _load_steadily(context)
         for version in context.reloaded:
             await context.harness.leave(version)
         context.reloaded.clear()
-        broken = await _look_at_accesses(context)
+        broken = await _look_at_accesses(context) or await _look_at_sizes(context)
     else:
-        broken, _ = await both(_look_at_accesses(context), _load_steadily(context))
-    broken = broken or await _look_at_sizes(context)
+        found = await both(_look_at_accesses(context), _load_and_look_at_sizes(context))
+        broken = next(filter(None, found), None)
     if broken is not None:
         return replace(broken, speedup=confirmed.speedup)
     sustained = context.sustained
@@ -72,6 +72,11 @@ async def _load_steadily(context: Context) -> None:
                 context.findings.skipped("steady load", "too little of the GPU's memory is free for it")
             else:
                 context.findings.checks.append(loaded)
+
+
+async def _load_and_look_at_sizes(context: Context) -> Ruling | None:
+    await _load_steadily(context)
+    return await _look_at_sizes(context)
 
 
 async def _look_at_accesses(context: Context) -> Ruling | None:

@@ -30,6 +30,12 @@ from kernel_lsp.runner.messages.subject_answers import ProcessChanges, Segment, 
 CASE = timed()
 
 
+@pytest.fixture(autouse=True)
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more launches than usual fit into memory."""
+    monkeypatch.setattr(outside_clock, "memories", lambda _, case, __: case.launches)
+
+
 class Timed:
     """A version whose launches take 100 us, of which it claims a share; each call may be put off by milliseconds."""
 
@@ -131,6 +137,7 @@ def test_longer_segments_decide_where_a_process_has_a_slow_host(
 
     monkeypatch.setattr(outside_clock, "time", clock)
     monkeypatch.setattr(outside_clock, "ready", ready)
+    monkeypatch.setattr(outside_clock, "memories", measured_cases.memories)
     monkeypatch.setattr(measured_cases, "free_bytes", lambda _: 64 << 30)
     case = timed("short", us=4.0, launches=20)
     baseline, candidate = Short(clock, 1.0, host_us=100.0), Short(clock, share, host_us=140.0)
