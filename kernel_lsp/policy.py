@@ -108,6 +108,9 @@ PLACES_MEMORY_SHARE: Final = 1 / 8
 """Share of free GPU memory for the places of one version. Chosen: two versions and the oracle fit beside them."""
 EAGER_SPIN_FACTOR: Final = 1.5
 """Launches that cannot be captured wait behind a kernel that spins for this many times their host time. Chosen."""
+REPEAT_SPIN_US: Final = 60.0
+"""For each of many short segments, microseconds that the GPU spins while the host enqueues them. Chosen: two graphs
+take 20 to 30 us."""
 EAGER_SPIN_SLACK_US: Final = 50.0
 """Host microseconds added to each launch for that. Chosen: flush and two events."""
 MOST_SPIN_US: Final = 50_000.0
@@ -159,10 +162,6 @@ OUTSIDE_CLOCK_BASELINE_MS: Final = 20.0
 """Milliseconds of the baseline, on each timed case, under the parent's clock. Chosen: messages take under 1 % of it."""
 OUTSIDE_CLOCK_READINGS: Final = 8
 """Segments of them whose times are read; the others run without a pause. Chosen: medians scatter by 1 % at most."""
-OUTSIDE_CLOCK_SEGMENT_US: Final = 2000.0
-"""Length of the longer segments that decide in doubt, microseconds. Chosen: ten times the host's part of one."""
-OUTSIDE_CLOCK_LAUNCHES: Final = 256
-"""Launches in one of them, at most. Chosen: Triton's launches take 60 us each to record."""
 OUTSIDE_CLOCK_AGREEMENT_SHARE: Final = 0.08
 """Share by which a claimed total may fall short of the parent's clock. Chosen: clocks differ by less, lies by more."""
 OUTSIDE_CLOCK_LOOKS: Final = 5

@@ -2,13 +2,10 @@
 
 Times of segments come from the process that the candidate lives in. The parent watches segments of both sides by its
 own clock. All that a segment takes beyond its launches (flushes, checksums, messages) is learned from the baseline.
-Segments that flush the cache follow each other without a pause, and times are read of a few: so the GPU is busy all the
-time that the parent sees, and how quick the host is hardly matters. Short ones each wait for the host, for both sides
-alike: without a pause the host would be put down to the side that leaves the GPU idle, which is the faster one. The
-host's part is longer than theirs, and differs from process to process, and so do hundreds of flushes.
-
-So where clocks disagree, longer segments without flushes decide: as many launches as fit into memory of their own, up
-to hundreds, in one graph.
+Segments follow each other without a pause, and times are read of a few: so the GPU is busy all the time that the parent
+sees, and how quick the host is hardly matters. Short ones would leave the GPU idle, on the faster side for longer; a
+pause for each would be longer than the segment, and differ by process. They wait in the GPU's queue, behind a kernel
+that spins for as long as the host may take to enqueue them.
 """
 
 import math
@@ -19,13 +16,11 @@ from statistics import median
 
 from kernel_lsp import policy
 from kernel_lsp.judge.harness import Harness
-from kernel_lsp.judge.measure.cases import TimedCase, memories, ready, segment_us
+from kernel_lsp.judge.measure.cases import TimedCase, ready, segment_us
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.runner.messages.subject import RunSegments
-
-_PLACE = 1000  # of the longer segments, far beyond those that blocks take in turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +95,11 @@ async def seen_from_outside(
     is accused.
     """
     for number, case in ((number, case) for number, case in enumerate(cases) if case.captured):
-        looks, other = _Looks(case), None
+        looks, unflushed = _Looks(case), _Looks(replace(case, mode="short", unflushed=True))
         began = time.perf_counter()
         while True:
             await looks.look(baseline, candidate)
-            agree = looks.agree
-            if not agree and not case.restores:
-                other = other or _Looks(_otherwise(harness, case))
-                agree = await _agrees_otherwise(harness, baseline, candidate, looks, other)
+            agree = looks.agree or await _agrees_unflushed(harness, baseline, candidate, looks, unflushed)
             most = math.inf if ratios is None else ratios[number] * (1 + policy.OUTSIDE_CLOCK_AGREEMENT_SHARE)
             if agree and looks.lowest_ratio <= most:
                 break
@@ -143,26 +135,20 @@ def _inconstancy(case: str, looks: _Looks, claimed: float) -> Ruling:
     )
 
 
-def _otherwise(harness: Harness, case: TimedCase) -> TimedCase:
-    """Return a case recorded so that what does not belong to launches weighs less.
-
-    Without cache flushes: the last lines that a launch wrote leave the cache during the next flush, and a faster launch
-    leaves more of this work to the flush, which is legitimate. Without flushes, launches on separate buffers wait for
-    each other's lines. With more launches in a segment, each in memory of its own, so that the host counts less.
-    """
-    wanted = math.ceil(policy.OUTSIDE_CLOCK_SEGMENT_US / case.baseline_us)
-    count = memories(harness, case, max(case.launches, min(wanted, policy.OUTSIDE_CLOCK_LAUNCHES)))
-    return replace(case, mode="short", launches=max(case.launches, count), buffers=count, place=_PLACE, unflushed=True)
-
-
-async def _agrees_otherwise(
-    harness: Harness, baseline: Subject, candidate: Subject, looks: _Looks, other: _Looks
+async def _agrees_unflushed(
+    harness: Harness, baseline: Subject, candidate: Subject, flushed: _Looks, unflushed: _Looks
 ) -> bool:
-    """Return True if the clocks agree where the case is recorded otherwise, and the candidate is as much faster."""
+    """Return True if the clocks agree without cache flushes, and the candidate is as much faster there.
+
+    The last lines that a launch wrote leave the cache during the next flush. A faster launch leaves more of this work
+    to the flush, which is legitimate. Without flushes, launches on separate buffers wait for each other's lines.
+    """
+    if flushed.case.restores or flushed.case.mode == "short":
+        return False
     for subject in (baseline, candidate):
-        await ready(harness, subject, [other.case])
-    await other.look(baseline, candidate)
-    return other.agree and other.ratio <= looks.ratio * (1 + policy.OUTSIDE_CLOCK_AGREEMENT_SHARE)
+        await ready(harness, subject, [unflushed.case])
+    await unflushed.look(baseline, candidate)
+    return unflushed.agree and unflushed.ratio <= flushed.ratio * (1 + policy.OUTSIDE_CLOCK_AGREEMENT_SHARE)
 
 
 def missing_share(baseline: Look, candidate: Look) -> float:
@@ -182,7 +168,7 @@ async def _look(subject: Subject, case: TimedCase) -> Look:
     whole_ms = span_ms + (policy.FLUSH_US * case.launches / 1000 if case.mode == "cold" else 0.0)
     wanted = math.ceil(policy.OUTSIDE_CLOCK_BASELINE_MS / span_ms)
     runs = 1 if case.slow else max(2, min(wanted, math.ceil(policy.OUTSIDE_CLOCK_LOOK_MS / whole_ms)))
-    repeats = math.ceil(runs / policy.OUTSIDE_CLOCK_READINGS) if case.mode == "cold" else 1
+    repeats = math.ceil(runs / policy.OUTSIDE_CLOCK_READINGS)
     request = RunSegments(recording=case.recording, count=math.ceil(runs / repeats), repeats=repeats)
     started = time.perf_counter()
     segments = await subject.ask(request, deadline=policy.SEGMENT_DEADLINE_SECONDS + runs * whole_ms / 100)

@@ -134,7 +134,7 @@ async def choose_cases(harness: Harness, baseline: Subject, profile: BaselinePro
         await harness.unbind(baseline, probe.names[0])
         short = us < policy.SHORT_LAUNCH_US and captured and not profile.in_place
         made = replace(probe, mode="short" if short else "cold", baseline_us=us, place=0)
-        count = memories(harness, made, launches_of(us))  # a second launch on the same inputs could remember the first
+        count = _buffers(harness, made, launches_of(us))  # a second launch on the same inputs could remember the first
         chosen.append(replace(made, launches=count, buffers=count))
     return choice_of(chosen, calls_of_cases(harness.target.workload))
 
@@ -166,8 +166,8 @@ def launches_of(us: float) -> int:
     return max(policy.LEAST_LAUNCHES, min(policy.MOST_LAUNCHES, math.ceil(policy.SEGMENT_US / us)))
 
 
-def memories(harness: Harness, case: TimedCase, wanted: int) -> int:
-    """Return how many launches of a case can work in memory of their own: as many as wanted, if memory allows it."""
+def _buffers(harness: Harness, case: TimedCase, wanted: int) -> int:
+    """Return the number of input sets in a segment of a case, and so of launches: as many as memory allows."""
     assert harness.gpu is not None, "only a GPU is timed"
     room = free_bytes(harness.gpu) * policy.PLACES_MEMORY_SHARE
     return max(1, min(wanted, int(room // max(1, case.footprint + case.output_bytes))))

@@ -94,16 +94,27 @@ class Recording:
             with torch.cuda.stream(self._stream):
                 self._capture()
 
+    @property
+    def intact(self) -> bool:
+        """True while it and what it times with are of our classes, and nothing hides a method of theirs."""
+        parts = [(self, Recording), (self._watch, Stopwatch), *((timer, Timer) for timer in self._timers)]
+        return all(type(part) is kind and not vars(part).keys() & vars(kind).keys() for part, kind in parts)
+
     def described(self) -> Recorded:
         """Return how launches are ordered and how their outputs lie."""
         disorder = "leaves another stream the current one" if self._strays else self._order.disorder()
         return Recorded(disorder, "" if self._restores else _overlap(self.outputs), self._order.between)
 
     def segment(self, repeats: int = 1) -> Segment:
-        """Run a segment so many times in a row, and return the last."""
+        """Run a segment so many times in a row, and return the last.
+
+        Short ones wait for each other on the GPU: none of them starts before all have been enqueued.
+        """
         with torch.cuda.stream(self._stream):
             self._watch.empty_cache()
             with WORKER.span("segment", gpu=True):
+                if repeats > 1 and self._mode == "short":
+                    self._watch.spin(min(repeats * policy.REPEAT_SPIN_US, policy.MOST_SPIN_US))
                 for _ in range(repeats):
                     self._run_once()
                 self._stream.synchronize()

@@ -350,7 +350,10 @@ class SubjectWorker:
     def changes(self) -> ProcessChanges:
         """Say what the version has changed round itself since it was loaded."""
         assert self._surroundings is not None, "the parent loads a version first"
-        return ProcessChanges(tuple(self._surroundings.changes()), tuple(self._surroundings.threads()))
+        changed = self._surroundings.changes()
+        if not all(recording.intact for recording in self._recordings.values()):
+            changed.append("the harness's stopwatch")
+        return ProcessChanges(tuple(changed), tuple(self._surroundings.threads()))
 
     def record_launches(self, request: messages.RecordLaunches) -> LaunchFile:
         """Record the launches of a run on each of these buffers in a file."""

@@ -1,10 +1,11 @@
-"""Detect changes that a version makes to its process: torch's settings, functions that others call, threads.
+"""Detect changes that a version makes to its process: torch's settings, functions that others call, ours, threads.
 
 Worker processes only. A `Surroundings` is made before a version is loaded and asked afterwards.
 """
 
 import hashlib
 import importlib
+import sys
 import threading
 import time
 import types
@@ -62,6 +63,7 @@ _WATCHED: dict[str, object] = {
     "time": time,
     "threading.Thread": threading.Thread,
 }
+_OURS = __name__.partition(".")[0]
 _COMPILED = (types.BuiltinFunctionType, type)
 _CALLED = (
     *_COMPILED,
@@ -116,7 +118,27 @@ def _functions(driver: types.ModuleType | None) -> dict[str, object]:
     if driver is not None:
         calls = {name: value for name, value in vars(driver).items() if name.startswith("cu") and callable(value)}
         found |= {f"cuda.bindings.driver.{name}": value for name, value in calls.items()}
-    return found
+    return found | _own_parts()
+
+
+def _own_parts() -> dict[str, object]:
+    """Return what modules of the harness bind, also what they import, methods of their classes, and functions' code."""
+    found: dict[str, object] = {}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] != _OURS or not isinstance(module, types.ModuleType):
+            continue
+        for attribute, value in list(vars(module).items()):
+            found[f"{name}.{attribute}"] = value
+            if isinstance(value, type) and value.__module__ == name:
+                found |= {f"{name}.{attribute}.{a}": v for a, v in list(vars(value).items()) if _is_called(v)}
+            elif isinstance(value, types.SimpleNamespace):  # as the driver's functions are kept
+                found |= {f"{name}.{attribute}.{a}": v for a, v in vars(value).items()}
+    ran = ((name, value) for name, value in found.items() if isinstance(value, types.FunctionType))
+    return found | {f"{name}.__code__": function.__code__ for name, function in ran}
+
+
+def _is_called(value: object) -> bool:
+    return isinstance(value, _CALLED)
 
 
 def _covers(name: str) -> bool:
