@@ -125,7 +125,7 @@ def _own_parts() -> dict[str, object]:
     """Return what modules of the harness bind, also what they import, methods of their classes, and functions' code."""
     found: dict[str, object] = {}
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] != _OURS or not isinstance(module, types.ModuleType):
+        if name.partition(".")[0] != _OURS:
             continue
         for attribute, value in list(vars(module).items()):
             found[f"{name}.{attribute}"] = value
