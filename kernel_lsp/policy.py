@@ -108,9 +108,6 @@ PLACES_MEMORY_SHARE: Final = 1 / 8
 """Share of free GPU memory for the places of one version. Chosen: two versions and the oracle fit beside them."""
 EAGER_SPIN_FACTOR: Final = 1.5
 """Launches that cannot be captured wait behind a kernel that spins for this many times their host time. Chosen."""
-REPEAT_SPIN_US: Final = 60.0
-"""For each of many short segments, microseconds that the GPU spins while the host enqueues them. Chosen: two graphs
-take 20 to 30 us."""
 EAGER_SPIN_SLACK_US: Final = 50.0
 """Host microseconds added to each launch for that. Chosen: flush and two events."""
 MOST_SPIN_US: Final = 50_000.0
@@ -158,17 +155,18 @@ QUIET_SAMPLE_SECONDS: Final = 0.2
 
 # The clock out of reach of the candidate
 
-OUTSIDE_CLOCK_BASELINE_MS: Final = 20.0
-"""Milliseconds of the baseline, on each timed case, under the parent's clock. Chosen: messages take under 1 % of it."""
-OUTSIDE_CLOCK_READINGS: Final = 8
-"""Segments of them whose times are read; the others run without a pause. Chosen: medians scatter by 1 % at most."""
+OUTSIDE_CLOCK_BASELINE_MS: Final[Mapping[str, float]] = MappingProxyType({"short": 10.0, "cold": 20.0})
+"""Milliseconds of the baseline, on each timed case, under the parent's clock. Chosen: a few readings take 0.5 ms each,
+give or take 0.1 ms, which is 3 % of it at most; of short segments other work takes four times as long."""
+OUTSIDE_CLOCK_READINGS: Final = 3
+"""Segments of them whose times are read; the others run without a pause. Chosen: a median needs three."""
 OUTSIDE_CLOCK_AGREEMENT_SHARE: Final = 0.08
 """Share by which a claimed total may fall short of the parent's clock. Chosen: clocks differ by less, lies by more."""
 OUTSIDE_CLOCK_LOOKS: Final = 5
 """Fewest measurements by the parent's clock to refute a claim. Other load only adds time: the least counts."""
 OUTSIDE_CLOCK_DOUBT_SECONDS: Final = 2.0
 """Fewest seconds for those measurements. Chosen: a busy machine may suspend this process for a whole second."""
-FURTHER_PROCESS_PAIRS: Final = 2
+FURTHER_PROCESS_PAIRS: Final = 3
 """Further processes of both sides, one pair after another, that are asked before anybody is refused for what this clock
 shows. Measured: on a rented H200 one process in four has calls that take 25 to 35 us longer for as long as it lives."""
 UNTIMED_CASE_LAUNCHES: Final = 4

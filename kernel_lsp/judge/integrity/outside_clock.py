@@ -3,9 +3,8 @@
 Times of segments come from the process that the candidate lives in. The parent watches segments of both sides by its
 own clock. All that a segment takes beyond its launches (flushes, checksums, messages) is learned from the baseline.
 Segments follow each other without a pause, and times are read of a few: so the GPU is busy all the time that the parent
-sees, and how quick the host is hardly matters. Short ones would leave the GPU idle, on the faster side for longer; a
-pause for each would be longer than the segment, and differ by process. They wait in the GPU's queue, behind a kernel
-that spins for as long as the host may take to enqueue them.
+sees, and how quick the host is hardly matters, which differs by process. That holds for short ones too, because each
+finds the cache emptied, as it does when it is timed: the GPU needs longer for that than the host to enqueue the next.
 """
 
 import math
@@ -166,7 +165,7 @@ def _seen_ms(baseline: Look, candidate: Look) -> float:
 async def _look(subject: Subject, case: TimedCase) -> Look:
     span_ms = case.baseline_us * case.launches / 1000
     whole_ms = span_ms + (policy.FLUSH_US * case.launches / 1000 if case.mode == "cold" else 0.0)
-    wanted = math.ceil(policy.OUTSIDE_CLOCK_BASELINE_MS / span_ms)
+    wanted = math.ceil(policy.OUTSIDE_CLOCK_BASELINE_MS[case.mode] / span_ms)
     runs = 1 if case.slow else max(2, min(wanted, math.ceil(policy.OUTSIDE_CLOCK_LOOK_MS / whole_ms)))
     repeats = math.ceil(runs / policy.OUTSIDE_CLOCK_READINGS)
     request = RunSegments(recording=case.recording, count=math.ceil(runs / repeats), repeats=repeats)

@@ -108,14 +108,14 @@ class Recording:
     def segment(self, repeats: int = 1) -> Segment:
         """Run a segment so many times in a row, and return the last.
 
-        Short ones wait for each other on the GPU: none of them starts before all have been enqueued.
+        Each short one finds an empty cache.
         """
         with torch.cuda.stream(self._stream):
             self._watch.empty_cache()
             with WORKER.span("segment", gpu=True):
-                if repeats > 1 and self._mode == "short":
-                    self._watch.spin(min(repeats * policy.REPEAT_SPIN_US, policy.MOST_SPIN_US))
-                for _ in range(repeats):
+                for number in range(repeats):
+                    if number > 0 and self._mode == "short":
+                        self._watch.evict()
                     self._run_once()
                 self._stream.synchronize()
             times = tuple(timer.elapsed_us() for timer in self._timers)

@@ -35,11 +35,15 @@ class Stopwatch:
         check(cu.cuMemsetD32Async(pointer, 0x3F800000, words, stream), "flushing the L2 cache")
 
     def empty_cache(self) -> None:
-        """Evict lines that earlier launches asked the L2 cache to keep; must not be captured.
+        """Evict all lines of the L2 cache, those that launches asked it to keep too; must not be captured."""
+        check(cu.cuCtxResetPersistingL2Cache(), "resetting the L2 cache")
+        self.evict()
+
+    def evict(self) -> None:
+        """Enqueue the eviction of lines, of those to be kept too.
 
         Normal lines do not displace those. So lines to be kept are written first, and then demoted to normal ones.
         """
-        check(cu.cuCtxResetPersistingL2Cache(), "resetting the L2 cache")
         self._probes["occupy"][_DEMOTING](self._flush, self._flush.nbytes)
         self._probes["demote"][_DEMOTING](self._flush, self._flush.nbytes)
 

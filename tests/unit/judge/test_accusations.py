@@ -193,7 +193,7 @@ def test_clocks_that_disagree_are_no_lie_where_others_came_to_use_the_gpu(
 
 
 @pytest.mark.parametrize(
-    ("later", "held", "entered"), [([None], None, 2), (["b", None], None, 4), (["b", "c"], "c", 4)]
+    ("later", "held", "entered"), [([None], None, 2), (["b", None], None, 4), (["b", "c", "d"], "d", 6)]
 )
 def test_who_is_slow_in_one_process_alone_is_not_refused(
     later: list[str | None], held: str | None, entered: int, monkeypatch: pytest.MonkeyPatch

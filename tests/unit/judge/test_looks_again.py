@@ -85,9 +85,8 @@ class Enqueued(Timed):
         self.calls += 1
         short = self._case.mode == "short"
         gpu_us = self._case.launches * (self._us + (0.0 if short else policy.FLUSH_US))
-        waits = short and request.repeats > 1
-        ready_us = request.repeats * policy.REPEAT_SPIN_US if waits else self._host_us
-        row_us = ready_us + gpu_us + (request.repeats - 1) * max(0.0 if waits else self._host_us, gpu_us)
+        evicting_us = 90.0 if short else 0.0
+        row_us = self._host_us + gpu_us + (request.repeats - 1) * max(self._host_us, gpu_us + evicting_us)
         self._clock.s += request.count * (80.0 + row_us) / 1e6
         times = (self._us * self._share,) * self._case.launches
         return tuple(Segment(times, (), None) for _ in range(request.count))
