@@ -446,10 +446,10 @@ SANITIZER_PADDING_BYTES: Final = 256
 """Padding that memcheck puts round each buffer. Chosen: a few vector loads."""
 SUSTAINED_POWER_SHARE: Final = 0.7
 """A kernel that draws a larger share of the power limit is run under a steady load. Chosen: clocks fall beyond."""
-SUSTAINED_STRETCH_SECONDS: Final = 0.25
+SUSTAINED_STRETCH_SECONDS: Final = 0.2
 """Length of one side's stretch. Chosen: a power limit lowers clocks within a tenth of a second, and NVML's power and
 energy are new every tenth of one."""
-SUSTAINED_PROBE_SECONDS: Final = 0.2
+SUSTAINED_PROBE_SECONDS: Final = 0.15
 """Length of the run that tells the power. Chosen: a whole reading of it fits in."""
 SUSTAINED_TURNS: Final = 3
 """Turns of ABBA, at most; further ones only where those before show a loss."""
