@@ -10,6 +10,8 @@ from kernel_lsp.device.device import Device, device_named
 _EMULATED = ("sm_80", "sm_89")
 STANDS_IN = device_named(_EMULATED[0])
 """The GPU that is emulated if none is named."""
+STAND_IN_LATER = tuple(map(device_named, (*_EMULATED[1:], "sm_90")))
+"""Those that are tried in its place for kernels that it lacks something for, in turn."""
 
 
 def emulated_devices(device: Device) -> tuple[Device, ...]:

@@ -14,14 +14,20 @@ import torch
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import max_shared_mem
+from triton.compiler.errors import CompilationError
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import driver as active_driver
+from triton.runtime.jit import JITFunction
 
 from kernel_lsp.compiler.cubin import read_cubin
-from kernel_lsp.compiler.triton_since import refusing
+from kernel_lsp.compiler.triton_since import ArchitectureError, refusing
 from kernel_lsp.device.architectures import BLOCK_THREADS, REGISTERS, WARP, arch_number
 from kernel_lsp.device.device import Device
 
+_OF_ARCHITECTURE = frozenset(
+    ("arch", "supported_fp8_dtypes", "deprecated_fp8_dot_operand_dtypes", "max_num_imprecise_acc_default")
+)
+"""Options of Triton's that it sets by the architecture."""
 _LEAST_REGISTERS = 16  # the fewest that hardware gives a thread
 
 
@@ -80,6 +86,33 @@ def received_by(
         knobs.runtime.kernel_load_end_hook.remove(loaded)
         max_shared_mem.cache_clear()
         active_driver._active = before  # pyright: ignore[reportPrivateUsage]
+
+
+@contextlib.contextmanager
+def compiling_for_later(receiver: Receiver, devices: Sequence[Device]) -> Generator[None]:
+    """Make Triton, within `received_by`, compile what the GPU there lacks something for as for one of these, in turn.
+
+    A kernel so compiled is launched, and found again, as if it were for that GPU.
+    """
+    functions: Any = JITFunction
+    compile_once = functions._do_compile
+
+    def compile_kernel(function: Any, key: Any, signature: Any, device: Any, constexprs: Any, options: Any, *rest: Any):
+        try:
+            return compile_once(function, key, signature, device, constexprs, options, *rest)
+        except (CompilationError, ArchitectureError):
+            kept = {name: value for name, value in vars(options).items() if name not in _OF_ARCHITECTURE}
+            for later in devices:
+                number = arch_number(later.arch)
+                with received_by(receiver, later), contextlib.suppress(CompilationError, ArchitectureError):
+                    allowed = function.device_caches[number][3].parse_options(kept)
+                    kernel = compile_once(function, key, signature, number, constexprs, allowed, *rest)
+                    function.device_caches[device][0][key] = kernel
+                    return kernel
+            raise
+
+    with mock.patch.object(functions, "_do_compile", compile_kernel):
+        yield
 
 
 def _driver(receiver: Receiver, device: Device, shared_bytes: int | None) -> Any:

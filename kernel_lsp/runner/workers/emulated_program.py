@@ -19,7 +19,7 @@ from typing import Any, Never
 
 import torch
 
-from kernel_lsp.compiler.emulated import STANDS_IN
+from kernel_lsp.compiler.emulated import STAND_IN_LATER, STANDS_IN
 from kernel_lsp.compiler.host.request import ExtensionRequest
 from kernel_lsp.compiler.launchers import TritonMetadata, TritonSource
 from kernel_lsp.emulate.errors import LaunchError
@@ -179,9 +179,12 @@ def begin() -> None:
         ImportError: Triton is not installed.
     """
     importlib.import_module("torch._dynamo")  # while torch does not yet believe in a GPU
+    from kernel_lsp.compiler.triton_driver import compiling_for_later
+
     recorder = ProgramRecorder(Path(os.environ["KERNEL_LSP_CAPTURE"]), STANDS_IN.arch)
     emulator = ProgramEmulator(recorder)
     _PLACED.enter_context(emulator.placement())
+    _PLACED.enter_context(compiling_for_later(emulator, STAND_IN_LATER))
     _PLACED.enter_context(ProgramOperations(emulator.memory))
     _PLACED.enter_context(answering(_refusing(recorder)))
     _TORCH.compile = _uncompiled(_TORCH.compile, recorder)

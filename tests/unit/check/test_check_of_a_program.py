@@ -178,6 +178,25 @@ def test_a_program_that_launches_nothing_is_not_called_well(tmp_path: Path):
     assert "done" in answer.stderr
 
 
+def test_a_kernel_that_needs_a_later_architecture_is_compiled_for_it(tmp_path: Path):
+    """The architecture that is emulated has no `float8e4nv`."""
+    (tmp_path / "widen.py").write_text(
+        "import torch, triton, triton.language as tl\n"
+        "@triton.jit\n"
+        "def widen(x, y, BLOCK: tl.constexpr):\n"
+        "    places = tl.arange(0, BLOCK)\n"
+        "    tl.store(y + places, tl.load(x + places).to(tl.float32))\n"
+        "y = torch.empty(32, device='cuda')\n"
+        "for factor in (1, 2):\n"
+        "    widen[(1,)](torch.full((32,), 1.0 * factor, device='cuda').to(torch.float8_e4m3fn), y, BLOCK=32)\n"
+        "    print(y.sum().item())\n"
+    )
+    answer = run(tmp_path, "python", "widen.py")
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert answer.stderr.split()[-2:] == ["32.0", "64.0"], "the second launch finds the first one's kernel"
+    assert "2 launches of 1 kernels" in answer.stdout
+
+
 def test_options_for_kernel_files_do_not_go_with_a_program(tmp_path: Path):
     answer = run(tmp_path, "--changed", "python", "nothing.py")
     assert answer.returncode == 2
