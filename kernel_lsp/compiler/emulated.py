@@ -10,8 +10,6 @@ from kernel_lsp.device.device import Device, device_named
 _EMULATED = ("sm_80", "sm_89")
 STANDS_IN = device_named(_EMULATED[0])
 """The GPU that is emulated if none is named."""
-STAND_IN_LATER = tuple(map(device_named, (*_EMULATED[1:], "sm_90")))
-"""Those that are tried in its place for kernels that it lacks something for, in turn."""
 
 
 def emulated_devices(device: Device) -> tuple[Device, ...]:
@@ -21,3 +19,7 @@ def emulated_devices(device: Device) -> tuple[Device, ...]:
     """
     older = [each for each in _EMULATED if arch_number(each) < arch_number(device.arch)]
     return (*(replace(device, name=each, arch=each) for each in older), device)
+
+
+STAND_IN_LATER = emulated_devices(device_named("sm_90"))[1:]
+"""The GPUs to try in turn in place of `STANDS_IN`, for kernels that it lacks something for."""

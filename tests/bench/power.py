@@ -131,11 +131,11 @@ class Arrangement:
         memories: launches that work in memory of their own.
     """
 
-    halves: bool = False
-    memories: int = policy.PLACES
     in_turn: bool = False
     beside: bool = False
     renew: bool = False
+    halves: bool = False
+    memories: int = policy.PLACES
 
 
 async def measure_blocks(
@@ -182,17 +182,22 @@ async def measure_blocks(
     return blocks
 
 
+def _places(cases: Sequence[TimedCase]) -> int:
+    """So many places that as many launches work in memory of their own as in a judgement."""
+    return -(-policy.PLACES // min(case.buffers for case in cases))
+
+
 async def _ready_by_halves(harness: Harness, sides: Sequence[Subject], cases: Sequence[TimedCase]) -> None:
     """Record the baseline in half of the places, then the candidate in all."""
-    places = -(-policy.PLACES // min(case.buffers for case in cases))
+    places = _places(cases)
     for side, count in zip(sides, (places // 2, places), strict=True):
         for place in range(count):
             await ready(harness, side, [case.at(place) for case in cases])
 
 
 async def _ready_in_turn(harness: Harness, sides: Sequence[Subject], cases: Sequence[TimedCase]) -> None:
-    """Record in so many places that as many launches work in memory of their own as in a judgement."""
-    for place in range(-(-policy.PLACES // min(case.buffers for case in cases))):
+    """Record both sides in one place after the other."""
+    for place in range(_places(cases)):
         for side in sides:
             await ready(harness, side, [case.at(place) for case in cases])
 

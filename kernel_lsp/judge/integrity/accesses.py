@@ -88,10 +88,11 @@ class FinalLooks:
         findings.checks += seen.checks
         return next(filter(None, found), None)
 
-    def prepare(self) -> None:
-        """Start the emulator, and run the baseline on it, unless that was done: it takes seconds."""
-        if self._emulated is None and self.harness.settings.judge.sanitize != "off":
+    def prepare(self) -> "asyncio.Task[_Emulated | str]":
+        """Return the work of running the baseline on the emulator, started by the first call: it takes seconds."""
+        if self._emulated is None:
             self._emulated = start(self._open_emulator())
+        return self._emulated
 
     async def close(self) -> None:
         """End the emulator's workers, those that are being started too."""
@@ -126,9 +127,7 @@ class FinalLooks:
             return f"the launches could not be recorded: {error}"
 
     async def _emulate(self, candidate: Subject, findings: Findings) -> Ruling | None:
-        self.prepare()
-        assert self._emulated is not None, "it has just been started"
-        made = await asyncio.shield(self._emulated)
+        made = await asyncio.shield(self.prepare())
         if isinstance(made, str):
             findings.skipped(_EMULATOR, made)
             return None
