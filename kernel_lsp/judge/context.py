@@ -1,7 +1,7 @@
 """The state that the stages of a judgement share: the measured baseline, and everything learned about one candidate."""
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -18,7 +18,7 @@ from kernel_lsp.judge.integrity.host_time import CallTimes
 from kernel_lsp.judge.integrity.launches import ObservedLaunches
 from kernel_lsp.judge.measure.blocks import Series
 from kernel_lsp.judge.measure.cases import TimedCase
-from kernel_lsp.judge.measure.procedure import FirstLook
+from kernel_lsp.judge.measure.procedure import DecisionRule, FirstLook
 from kernel_lsp.judge.measure.statistics import Decision
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.subject import Subject
@@ -179,6 +179,15 @@ class Context:
             self.final_checks = FinalChecks.UNDER_WAY
             self.on_confirmed(ruling)
             self.final_checks = FinalChecks.AFTERWARDS
+
+    def rule(self, cases: Sequence[TimedCase], *, shared: bool) -> DecisionRule:
+        """Return the rule by which these cases are decided; `shared` says that others compute on the GPU too."""
+        bandwidth = (
+            None if self.pairs is not None else self.harness.bandwidth
+        )  # a slow launch moves its data many times
+        copying = [case.copying_share(bandwidth) for case in cases]
+        judge = self.session.settings.judge
+        return DecisionRule.of(cases, judge, shared=shared, pairs=self.pairs, copying=copying)
 
     @property
     def measured(self) -> MeasuredBaseline:

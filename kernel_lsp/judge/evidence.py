@@ -21,7 +21,6 @@ from kernel_lsp.judge.measure import intervals
 from kernel_lsp.judge.measure.blocks import Series
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.measure.digest import policy_digest
-from kernel_lsp.judge.measure.procedure import DecisionRule
 from kernel_lsp.judge.program_gain import ProgramGain, amdahl, weighted_blocks
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.ruling import Ruling
@@ -197,9 +196,8 @@ def _speedup(
     summary = intervals.summarise(blocks[-context.confirmation_blocks :])
     once = context.confirmation_blocks > 0 or context.pairs is not None
     half = (intervals.half_width_once if once else intervals.half_width)(summary.deviation, summary.n)
-    rule = DecisionRule.of(cases, context.session.settings.judge, shared=False, pairs=context.pairs)
     seen = intervals.Interval(summary.mean - half, summary.mean + half)
-    interval = rule.widened(seen, max(context.memories, 1)).speedup
+    interval = context.rule(cases, shared=False).widened(seen, summary.deviation, max(context.memories, 1)).speedup
     return intervals.speedup_of(summary.mean), (interval.lower, interval.upper)
 
 

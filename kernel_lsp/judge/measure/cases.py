@@ -104,6 +104,16 @@ class TimedCase:
         share = bandwidth.seconds(self.draw.input_bytes, self.output_bytes) / (us * 1e-6)
         return None if share > 1 and self.draw.may_pick else share
 
+    def copying_share(self, bandwidth: Bandwidth | None) -> float:
+        """Return the share of the baseline's time in which memory reads and writes at once; 1 where it is unknown.
+
+        It counts the compulsory traffic alone.
+        """
+        if bandwidth is None:
+            return 1.0
+        common = min(self.draw.input_bytes, self.output_bytes)
+        return min(bandwidth.seconds(common, common) / (self.baseline_us * 1e-6), 1.0)
+
 
 @dataclass(frozen=True, slots=True)
 class CaseChoice:

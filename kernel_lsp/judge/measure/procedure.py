@@ -20,7 +20,7 @@ from typing import Protocol
 
 from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings
-from kernel_lsp.judge.measure import statistics
+from kernel_lsp.judge.measure import intervals, statistics
 from kernel_lsp.judge.measure.intervals import Interval
 from kernel_lsp.judge.measure.statistics import Confirmation, Decision, LookOutcome
 
@@ -51,7 +51,7 @@ class DecisionRule:
         alpha: error probability of each look.
         budget_ms: GPU milliseconds for the blocks of the first look.
         blur: bound on the difference that processes make by themselves, for the mean over cases.
-        scatter: standard deviation of that difference.
+        scatter: standard deviation of that difference, beyond what the blocks themselves tell of it.
         place_scatter: that of the difference between two places of memory, one for either side.
         clear: distance from 0 that the mean over cases must exceed to be a gain or a loss: the blur, and on a shared
             GPU `policy.SHARED_CLEARANCE_DELTAS` times delta at least.
@@ -73,21 +73,44 @@ class DecisionRule:
 
     @classmethod
     def of(
-        cls, cases: Sequence[Timed], settings: JudgeSettings, *, shared: bool, pairs: int | None = None
+        cls,
+        cases: Sequence[Timed],
+        settings: JudgeSettings,
+        *,
+        shared: bool,
+        pairs: int | None = None,
+        copying: Sequence[float] | None = None,
     ) -> "DecisionRule":
-        """Return the rule for these cases; `shared` says that others compute on the GPU too.
+        """Return the rule for these cases.
 
         The placement blur of a case is a share of its time; over cases it averages as independent errors do. A fixed
         number of `pairs` is measured in one place of memory, which may differ from the next by more. Short launches
         find what they work on in the cache, wherever it lies in memory.
+
+        Args:
+            cases: that are timed.
+            settings: of the judge.
+            shared: others compute on the GPU too.
+            pairs: see the attribute.
+            copying: share of each case's time in which memory reads and writes at once; all of it where it is unknown.
         """
         place = 0.0 if pairs is None else policy.PLACE_SCATTER_SHARE
         blurs = [policy.PLACEMENT_BLUR_US[case.mode] / case.baseline_us + 2 * place for case in cases]
-        scatters = [
-            math.hypot(policy.PROCESS_SCATTER_US[case.mode] / case.baseline_us, policy.PROCESS_SCATTER_SHARE[case.mode])
-            for case in cases
+        shares = [
+            1.0 if case.mode == "short" else share
+            for case, share in zip(cases, copying or [1.0] * len(cases), strict=True)
         ]
-        placed = [math.sqrt(2) * policy.PLACE_SCATTER_SHARE for case in cases if case.mode == "cold"]
+        scatters = [
+            math.hypot(
+                policy.PROCESS_SCATTER_US[case.mode] / case.baseline_us, policy.PROCESS_SCATTER_SHARE[case.mode] * share
+            )
+            for case, share in zip(cases, shares, strict=True)
+        ]
+        placed = [
+            math.sqrt(2) * policy.PLACE_SCATTER_SHARE * share
+            for case, share in zip(cases, shares, strict=True)
+            if case.mode == "cold"
+        ]
         blur = math.hypot(*blurs) / len(blurs)
         least = policy.SHARED_CLEARANCE_DELTAS * settings.delta if shared else 0.0
         return cls(
@@ -103,17 +126,19 @@ class DecisionRule:
             pairs=pairs,
         )
 
-    def widened(self, interval: Interval, memories: int = policy.PLACES) -> Interval:
+    def widened(self, interval: Interval, deviation: float, memories: int = policy.PLACES) -> Interval:
         """Return an interval of one pair of processes, widened by the scatter between processes, and between places.
 
         Blocks come back to the same places, so that what these differ by does not average away with the blocks.
 
         Args:
             interval: of ln(B/A).
+            deviation: of one of its blocks.
             memories: launches that worked in memory of their own; one where pairs are fixed.
         """
         centre, half = (interval.lower + interval.upper) / 2, (interval.upper - interval.lower) / 2
-        scatter = math.hypot(self.scatter, self.place_scatter / math.sqrt(memories if self.pairs is None else 1))
+        places = self.place_scatter / math.sqrt(memories if self.pairs is None else 1)
+        scatter = math.hypot(self.scatter, places, policy.PROCESS_SCATTER_DEVIATIONS * deviation)
         half = math.hypot(half, NormalDist().inv_cdf(1 - self.alpha / 2) * scatter)
         return Interval(centre - half, centre + half)
 
@@ -304,8 +329,9 @@ def confirm(
     """
     if claim not in (LookOutcome.PROVISIONAL_FASTER, LookOutcome.PROVISIONAL_SLOWER):
         raise ValueError(f"a first look that ended in {claim.name} needs no second one")
+    combined = statistics.combine(fresh)
     measured = statistics.confirm(
-        statistics.combine(fresh),
+        combined,
         statistics.combine(earlier),
         rule.delta,
         seed,
@@ -324,4 +350,5 @@ def confirm(
         slower = tuple(statistics.guard(fresh, rule.delta, rule.alpha, clear=rule.case_clear, once=once))
         if slower and not rule.allow_slower_cases:
             outcome = LookOutcome.NOT_WORTH_IT
-    return Conclusion(outcome, measured, rule.widened(measured.interval, memories), slower)
+    deviation = intervals.summarise(combined).deviation
+    return Conclusion(outcome, measured, rule.widened(measured.interval, deviation, memories), slower)

@@ -9,7 +9,7 @@ from kernel_lsp.judge.integrity.launches import check_recordings
 from kernel_lsp.judge.measure.blocks import PairedMeasurement, Renewal, Series, warm_up
 from kernel_lsp.judge.measure.device_state import device_state
 from kernel_lsp.judge.measure.intervals import speedup_of
-from kernel_lsp.judge.measure.procedure import DecisionRule, FirstLook
+from kernel_lsp.judge.measure.procedure import FirstLook
 from kernel_lsp.judge.measure.statistics import Decision, LookOutcome
 from kernel_lsp.judge.ruling import Ruling, Speedup
 from kernel_lsp.judge.subject import Subject
@@ -54,8 +54,7 @@ async def time(context: Context) -> Ruling | None:
         with context.timeline.stage("time"):
             await warm_up((measured.baseline, subject), context.cases[-1])
             shared = device_now(context, series).shared
-            rule = DecisionRule.of(context.cases, context.session.settings.judge, shared=shared, pairs=context.pairs)
-            context.first = FirstLook(rule)
+            context.first = FirstLook(context.rule(context.cases, shared=shared))
             decision = await _first_look(context, pair, series, context.first)
             context.device = device_now(context, series)
     return (

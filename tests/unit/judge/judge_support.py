@@ -48,7 +48,7 @@ def scattered(mean: float, scatter: float, count: int) -> list[float]:
 
 def fake_harness(**attributes: object) -> Harness:
     """A harness that has these attributes only, and names for cases."""
-    known: dict[str, object] = {"cases": CASES, "large": False, "gpu": None}
+    known: dict[str, object] = {"cases": CASES, "large": False, "gpu": None, "bandwidth": None}
     known |= {"workload": LoadedWorkload(CASES, (), (0,)), "launch_time": LaunchTime()}
     known["target"] = SimpleNamespace(workload=SimpleNamespace(captured=False))
     return cast(Harness, SimpleNamespace(**known | attributes))

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp import policy
-from kernel_lsp.config.settings import Settings
 from kernel_lsp.judge.context import Context
 from kernel_lsp.judge.evidence import program_gain
 from kernel_lsp.judge.measure.blocks import Series
 from kernel_lsp.judge.measure.intervals import Interval
-from kernel_lsp.judge.measure.procedure import DecisionRule
 from kernel_lsp.judge.program_gain import amdahl, weighted_blocks
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.workload.capture import Capture, CapturedCase, capture_text
@@ -68,8 +66,8 @@ def test_blocks_that_agree_leave_what_processes_and_places_scatter_by():
     context.memories = policy.PLACES
     gain = program_gain(context)
     assert gain is not None
-    rule = DecisionRule.of(context.cases, Settings().judge, shared=False)
-    widened = rule.widened(Interval(-math.log(gain.speedup), -math.log(gain.speedup))).speedup
+    rule = context.rule(context.cases, shared=False)
+    widened = rule.widened(Interval(-math.log(gain.speedup), -math.log(gain.speedup)), 0.0).speedup
     assert gain.interval == pytest.approx((widened.lower, widened.upper), rel=1e-3)
     assert gain.interval[1] - gain.interval[0] > 0.002
 

@@ -8,7 +8,7 @@ import pytest
 
 from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings
-from kernel_lsp.judge.measure.intervals import Interval
+from kernel_lsp.judge.measure.intervals import Interval, summarise
 from kernel_lsp.judge.measure.procedure import Conclusion, DecisionRule, FirstLook, SecondLook, confirm
 from kernel_lsp.judge.measure.statistics import Decision, LookOutcome
 from tests.bench.paired_verdict_simulation import Case
@@ -74,8 +74,9 @@ def test_a_shared_gpu_asks_for_two_margins_and_blurs_no_more() -> None:
 
 def test_an_interval_is_widened_by_the_scatter_of_processes_and_places() -> None:
     places = math.sqrt(2 / policy.PLACES) * policy.PLACE_SCATTER_SHARE
-    scatter = math.hypot(0.12 / 20, policy.PROCESS_SCATTER_SHARE["cold"], places)
-    widened = rule(SHORT).widened(Interval(-0.03, -0.01))
+    blocks = policy.PROCESS_SCATTER_DEVIATIONS * 0.004
+    scatter = math.hypot(0.12 / 20, policy.PROCESS_SCATTER_SHARE["cold"], places, blocks)
+    widened = rule(SHORT).widened(Interval(-0.03, -0.01), 0.004)
     assert (widened.lower + widened.upper) / 2 == pytest.approx(-0.02)
     assert (widened.upper - widened.lower) / 2 == pytest.approx(math.hypot(0.01, 1.959964 * scatter))
 
@@ -227,7 +228,23 @@ def test_an_interval_is_wider_where_blocks_took_few_places_of_memory() -> None:
 
 def test_short_launches_find_their_inputs_in_the_cache_wherever_these_lie() -> None:
     by = rule(Case("short", 5.0))
-    assert by.widened(Interval(-0.03, -0.01), 1) == by.widened(Interval(-0.03, -0.01), policy.PLACES)
+    interval = Interval(-0.03, -0.01)
+    assert by.widened(interval, 0.001, 1) == by.widened(interval, 0.001, policy.PLACES)
+
+
+def test_what_seldom_reads_and_writes_at_once_scatters_less_in_squares() -> None:
+    shares = (0.0, 0.5, 1.0)
+    halves = [
+        (found.upper - found.lower) / 2
+        for share in shares
+        for by in [DecisionRule.of([LONG], SETTINGS, shared=False, copying=[share])]
+        for found in [by.widened(Interval(-0.02, -0.02), 0.0)]
+    ]
+    added = [half**2 - halves[0] ** 2 for half in halves]
+    assert added[1] == pytest.approx(added[2] / 4)
+    assert rule(LONG).widened(Interval(-0.02, -0.02), 0.0).upper + 0.02 == pytest.approx(halves[2])
+    one_place = DecisionRule.of([LONG], SETTINGS, shared=False, copying=[0.0]).widened(Interval(0.0, 0.0), 0.0, 1)
+    assert one_place.upper == pytest.approx(halves[0])
 
 
 def test_two_pairs_find_a_case_that_got_slower() -> None:
@@ -273,7 +290,8 @@ def test_a_loss_within_the_blur_is_not_confirmed() -> None:
 def test_a_gain_shows_the_interval_of_any_pair_of_processes() -> None:
     found = concluded(GAIN, scattered(-0.05, 0.005, 8), scattered(-0.05, 0.005, 10), rule(SHORT))
     assert found.outcome is LookOutcome.FASTER
-    assert found.interval == rule(SHORT).widened(found.measured.interval)
+    deviation = summarise(scattered(-0.05, 0.005, 10)).deviation
+    assert found.interval == rule(SHORT).widened(found.measured.interval, deviation)
     assert found.interval.lower < found.measured.interval.lower < found.measured.interval.upper < found.interval.upper
 
 

@@ -44,6 +44,14 @@ def test_share_of_the_roofline():
     assert timed(GIB, GIB).roofline_share(None, 2 * least) is None
 
 
+def test_what_reads_much_and_writes_little_seldom_does_both_at_once() -> None:
+    least_us = H200.seconds(GIB, GIB) * 1e6
+    assert timed(GIB, GIB, baseline_us=4 * least_us).copying_share(H200) == pytest.approx(0.25)
+    assert timed(GIB, GIB, baseline_us=least_us / 2).copying_share(H200) == 1.0
+    assert timed(GIB, GIB // 64, baseline_us=least_us).copying_share(H200) == pytest.approx(1 / 64)
+    assert timed(GIB, GIB).copying_share(None) == 1.0, "unknown"
+
+
 def test_of_a_part_of_a_table_no_share_is_known():
     table = (tensor("float32"), tensor("int32"))
     whole = timed(GIB, GIB)
