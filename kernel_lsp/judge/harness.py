@@ -7,7 +7,8 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Never
 
 from kernel_lsp import policy
 from kernel_lsp.compiler.binary import Binary
@@ -44,7 +45,7 @@ from kernel_lsp.runner.messages.subject import Bind, Load, Ready, Rest, Retire, 
 from kernel_lsp.runner.messages.subject_answers import PublishedOutputs
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
-from kernel_lsp.runner.shield import to_the_end
+from kernel_lsp.runner.shield import start, to_the_end
 from kernel_lsp.runner.worker import Worker, WorkerDied, WorkerTimedOut
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import find_kernels, surroundings
@@ -91,6 +92,7 @@ class Harness:
         self._warm_workers = WarmWorkers(self._start_subject)
         self.tools = SanitizerTools(pool)
         self._subjects: dict[str, Worker] = {}
+        self._parting: list[asyncio.Task[None]] = []
         self.numbers = itertools.count(1)
 
     @property
@@ -154,6 +156,8 @@ class Harness:
 
     async def close(self) -> None:
         """End every worker of this harness."""
+        if self._parting:
+            await asyncio.wait(self._parting)
         await self._warm_workers.close()
         await self.tools.close()
         for worker in (*self._subjects.values(), *([self._oracle] if self._oracle else [])):
@@ -186,7 +190,7 @@ class Harness:
         return int.from_bytes(hashlib.sha256(f"{self.seed}/{key}".encode()).digest()[:6], "little")
 
     async def enter(self, candidate: Candidate, built: Built) -> Subject:
-        """Load a version into a fresh process.
+        """Load a version into a fresh process, once those that were left behind are gone.
 
         Raises:
             UnjudgedError: no process could be set up.
@@ -194,6 +198,9 @@ class Harness:
             WorkerDied, WorkerTimedOut: its process did not survive that.
             WorkloadError: its `launch` does not fit.
         """
+        parting, self._parting = self._parting, []
+        for each in parting:
+            await asyncio.shield(each)
         worker = await self._warm_workers.take()
         subject = Subject(f"{next(self.numbers)}", candidate, built, worker, launch_time=self.launch_time)
         self._subjects[subject.name] = worker
@@ -325,6 +332,10 @@ class Harness:
         await self.oracle(Detach(subject=subject.name))  # first: what is shared must outlive who looks at it
         subject.worker.kill()
         self._subjects.pop(subject.name, None)
+
+    def leave_behind(self, work: Coroutine[object, Never, None]) -> None:
+        """Do what ends versions while others go on without them; the next version that enters waits for it."""
+        self._parting.append(start(work))
 
     async def recover(self, pid: int) -> None:
         """After a version's process broke, wait until the GPU has freed it, and check that the GPU still works.

@@ -1,6 +1,6 @@
 """Run one judgement: stage after stage, until one returns a ruling."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from kernel_lsp.judge.context import Context
@@ -18,6 +18,7 @@ from kernel_lsp.judge.stages.launches import look_at_launches
 from kernel_lsp.judge.stages.load import load
 from kernel_lsp.judge.stages.static_check import static_check
 from kernel_lsp.judge.stages.time import time
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.runner.protocol import WorkerFailure
 
@@ -120,16 +121,28 @@ async def _launch_by_launch(context: Context) -> Ruling:
 
 
 async def _leave(context: Context) -> None:
-    """End the candidate's processes, and check the GPU if one of them crashed."""
+    """End the candidate's processes, and check the GPU if one of them crashed.
+
+    Letting go of shared memory takes tenths of a second, which the verdict need not wait for.
+    """
     if context.subject is None:
         return
     harness, worker = context.harness, context.subject.worker
     ruling = context.findings.ruling
     broken = not worker.alive or (ruling is not None and ruling.stage is Stage.RUN)
-    for version in (context.subject, *context.reloaded):
-        await harness.leave(version)
+    ending = _end(context, (context.subject, *context.reloaded), worker.pid if broken else None)
     context.reloaded.clear()
-    await harness.rest(context.measured.baseline)
-    if broken:
-        await harness.recover(worker.pid)
-    harness.refill()
+    if broken or harness.large:
+        await ending
+    else:
+        harness.leave_behind(ending)
+
+
+async def _end(context: Context, versions: Sequence[Subject], broken: int | None) -> None:
+    """End these versions; `broken` is the id of a process that crashed."""
+    for version in versions:
+        await context.harness.leave(version)
+    await context.harness.rest(context.measured.baseline)
+    if broken is not None:
+        await context.harness.recover(broken)
+    context.harness.refill()

@@ -10,9 +10,9 @@ from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import start
 from kernel_lsp.runner.worker import Worker
 
-_WARM = 3  # one judgement takes one process, and two fresh ones to confirm a gain
-_MORE_WARM = 6
-_FEW_WARM = 2  # refill when at most so many are left
+_WARM = 3  # one judgement takes one process, two fresh ones to confirm a gain, and one for other sizes
+_MORE_WARM = 8
+_FEW_WARM, _FEWER_WARM = 2, 5  # refill when at most so many of them are left
 
 
 class WarmWorkers:
@@ -30,8 +30,8 @@ class WarmWorkers:
 
         They are set up together: timing waits for all of them, which takes as long as for one.
         """
-        if len(self._ready) <= _FEW_WARM:
-            most = _MORE_WARM if plenty else _WARM
+        most, few = (_MORE_WARM, _FEWER_WARM) if plenty else (_WARM, _FEW_WARM)
+        if len(self._ready) <= few:
             self._ready += [start(self._set_up()) for _ in range(most - len(self._ready))]
 
     async def settle(self) -> None:

@@ -71,7 +71,7 @@ class OtherSizesCheck:
         try:
             return await self._check(subject, managed, findings)
         finally:
-            await self.harness.leave(subject)
+            self.harness.leave_behind(self.harness.leave(subject))
 
     async def _check(self, subject: Subject, managed: Sequence[Draw], findings: Findings) -> Ruling | None:
         spent = 0.0

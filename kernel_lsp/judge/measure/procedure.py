@@ -51,7 +51,7 @@ class DecisionRule:
         alpha: error probability of each look.
         budget_ms: GPU milliseconds for the blocks of the first look.
         blur: bound on the difference that processes make by themselves, for the mean over cases.
-        scatter: standard deviation of that difference, beyond what the blocks themselves tell of it.
+        scatter: standard deviation of that difference, beyond what its blocks tell.
         place_scatter: that of the difference between two places of memory, one for either side.
         clear: distance from 0 that the mean over cases must exceed to be a gain or a loss: the blur, and on a shared
             GPU `policy.SHARED_CLEARANCE_DELTAS` times delta at least.

@@ -76,6 +76,7 @@ async def _load_steadily(context: Context) -> None:
 
 async def _load_and_look_at_sizes(context: Context) -> Ruling | None:
     await _load_steadily(context)
+    context.harness.refill()  # what is set up now keeps no later judgement waiting
     return await _look_at_sizes(context)
 
 

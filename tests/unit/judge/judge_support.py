@@ -1,7 +1,8 @@
 """Stand-ins for what a judgement works on, for tests that need no GPU and no worker."""
 
+import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, cast
@@ -46,9 +47,16 @@ def scattered(mean: float, scatter: float, count: int) -> list[float]:
     return [mean + each * scatter for each in itertools.islice(itertools.cycle(SCATTER), count)]
 
 
+def at_once(work: Coroutine[object, None, None]) -> None:
+    """Does what would be done later, for work that waits for nothing."""
+    with contextlib.suppress(StopIteration):
+        work.send(None)
+
+
 def fake_harness(**attributes: object) -> Harness:
     """A harness that has these attributes only, and names for cases."""
     known: dict[str, object] = {"cases": CASES, "large": False, "gpu": None, "bandwidth": None}
+    known |= {"leave_behind": at_once, "refill": lambda: None}
     known |= {"workload": LoadedWorkload(CASES, (), (0,)), "launch_time": LaunchTime()}
     known["target"] = SimpleNamespace(workload=SimpleNamespace(captured=False))
     return cast(Harness, SimpleNamespace(**known | attributes))

@@ -33,9 +33,7 @@ class Judging:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, stages: list[Any], timing: list[Any], **options: Any) -> None:
         self.noted: list[str] = []
-        harness = fake_harness(
-            leave=self._leave, rest=self._nothing, enter=self._enter, recover=self._recover, refill=lambda: None
-        )
+        harness = fake_harness(leave=self._leave, rest=self._nothing, enter=self._enter, recover=self._recover)
         self.context: Context = fake_context(harness, CASES)
         self.context.measured.baseline.worker = self.context.running.worker = Worker()  # type: ignore[assignment]
         self.context.built = cast(Any, "the build")

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_a_process_that_cannot_be_set_up_is_not_the_versions_failure():
 
 @pytest.mark.parametrize(
     ("gib", "versions", "large", "count"),
-    [(141, 0, False, 3), (141, 1, False, 6), (24, 1, False, 3), (40, 1, True, 3)],
+    [(141, 0, False, 3), (141, 1, False, 8), (24, 1, False, 3), (40, 1, True, 3)],
 )
 def test_more_are_kept_where_memory_is_plenty(gib, versions, large, count):
     async def kept() -> int:
@@ -63,3 +64,29 @@ def test_more_are_kept_where_memory_is_plenty(gib, versions, large, count):
         return kept
 
     assert asyncio.run(kept()) == count
+
+
+def test_whoever_enters_waits_for_those_that_are_left_behind(monkeypatch: pytest.MonkeyPatch):
+    noted: list[str] = []
+
+    async def leaving() -> None:
+        await asyncio.sleep(0)
+        noted.append("left")
+
+    async def loaded(*_: object) -> None:
+        noted.append("loaded")
+
+    async def worker(*_: object, **__: object) -> Any:
+        return SimpleNamespace(ask=AsyncMock(), kill=lambda: None)
+
+    async def entered() -> None:
+        harness = harness_on(24 << 30, worker)
+        monkeypatch.setattr(harness, "_load", loaded)
+        harness.leave_behind(leaving())
+        noted.append("the verdict is given")
+        await harness.enter(harness.target.baseline, cast(Built, None))
+        harness.leave_behind(leaving())
+        await harness.close()
+
+    asyncio.run(entered())
+    assert noted == ["the verdict is given", "left", "loaded", "left"]
