@@ -127,10 +127,19 @@ class FinalLooks:
             return f"the launches could not be recorded: {error}"
 
     async def _emulate(self, candidate: Subject, findings: Findings) -> Ruling | None:
+        """Run a candidate on the emulator: listed cases in one process, and beside it other sizes in another."""
         made = await asyncio.shield(self.prepare())
         if isinstance(made, str):
             findings.skipped(_EMULATOR, made)
             return None
+        of_sizes = Findings()
+        found = await both(
+            self._emulate_listed(made, candidate, findings), self._emulate_others(made, candidate, of_sizes)
+        )
+        findings.checks += of_sizes.checks
+        return next(filter(None, found), None)
+
+    async def _emulate_listed(self, made: _Emulated, candidate: Subject, findings: Findings) -> Ruling | None:
         try:
             subject = await made.harness.enter(candidate.candidate, candidate.built)
             try:
@@ -138,11 +147,18 @@ class FinalLooks:
                 if seen.ruling is not None:
                     return findings.fail(_EMULATOR, seen.ruling)
                 findings.passed(_EMULATOR, f"{len(seen.runs)} runs, every access checked")
-                return await self._sample(made, subject, findings) or await made.other_sizes.check(subject, findings)
+                return await self._sample(made, subject, findings)
             finally:
                 await made.harness.leave(subject)
         except RUN_ERRORS as error:
             findings.skipped(_EMULATOR, f"it cannot run the candidate: {error}")
+            return None
+
+    async def _emulate_others(self, made: _Emulated, candidate: Subject, findings: Findings) -> Ruling | None:
+        try:
+            return await made.other_sizes.check(candidate, findings)
+        except RUN_ERRORS as error:
+            findings.skipped(OTHER_SIZES, f"the emulator cannot run the candidate: {error}")
             return None
 
     async def _sample(self, made: _Emulated, subject: Subject, findings: Findings) -> Ruling | None:

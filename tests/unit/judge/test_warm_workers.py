@@ -17,7 +17,8 @@ from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.stages.load import enter
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Stage
-from kernel_lsp.runner.worker import WorkerDied
+from kernel_lsp.judge.warm_workers import WarmWorkers
+from kernel_lsp.runner.worker import Worker, WorkerDied
 
 MIXER = Path(__file__).parents[2] / "fixtures" / "kernelbench_mixer.py"
 
@@ -34,8 +35,13 @@ async def no_worker(*_: object, **__: object) -> None:
     raise WorkerDied("CUDA error: out of memory")
 
 
-async def waiting(*_: object, **__: object) -> None:
-    await asyncio.Event().wait()
+async def ready(*_: object, **__: object) -> Any:
+    return SimpleNamespace(ask=AsyncMock(), kill=lambda: None)
+
+
+async def some_time() -> None:
+    for _ in range(200):
+        await asyncio.sleep(0)
 
 
 def test_a_process_that_cannot_be_set_up_is_not_the_versions_failure():
@@ -55,10 +61,11 @@ def test_a_process_that_cannot_be_set_up_is_not_the_versions_failure():
 )
 def test_more_are_kept_where_memory_is_plenty(gib, versions, large, count):
     async def kept() -> int:
-        harness = harness_on(gib << 30, waiting)
+        harness = harness_on(gib << 30, ready)
         harness.workload = replace(harness.workload, large=large)
         harness._subjects.update({str(n): cast(Any, SimpleNamespace(kill=lambda: None)) for n in range(versions)})
         harness.refill()
+        await some_time()
         kept = len(harness._warm_workers)
         await harness.close()
         return kept
@@ -76,11 +83,8 @@ def test_whoever_enters_waits_for_those_that_are_left_behind(monkeypatch: pytest
     async def loaded(*_: object) -> None:
         noted.append("loaded")
 
-    async def worker(*_: object, **__: object) -> Any:
-        return SimpleNamespace(ask=AsyncMock(), kill=lambda: None)
-
     async def entered() -> None:
-        harness = harness_on(24 << 30, worker)
+        harness = harness_on(24 << 30, ready)
         monkeypatch.setattr(harness, "_load", loaded)
         harness.leave_behind(leaving())
         noted.append("the verdict is given")
@@ -90,3 +94,68 @@ def test_whoever_enters_waits_for_those_that_are_left_behind(monkeypatch: pytest
 
     asyncio.run(entered())
     assert noted == ["the verdict is given", "left", "loaded", "left"]
+
+
+class Started:
+    """Workers that are set up when the test says so; how many were begun, and which were ended."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.ended: list[int] = []
+        self.may_end = asyncio.Semaphore(0)
+        self.stock = WarmWorkers(self._set_up)
+
+    async def _set_up(self) -> Worker:
+        self.begun += 1
+        number = self.begun
+        await self.may_end.acquire()
+        return cast(Worker, SimpleNamespace(number=number, kill=lambda: self.ended.append(number)))
+
+    async def finish(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.may_end.release()
+            await some_time()
+
+
+@pytest.mark.asyncio
+async def test_workers_are_set_up_one_after_another_until_something_is_timed():
+    started = Started()
+    started.stock.refill(plenty=True)
+    await started.finish()
+    assert (len(started.stock), started.begun) == (1, 2)
+    settling = asyncio.create_task(started.stock.settle())
+    await some_time()
+    assert not settling.done(), "the second is on its way"
+    await started.finish()
+    assert settling.done()
+    assert (len(started.stock), started.begun) == (2, 2), "and no third is begun"
+    started.stock.refill(plenty=True)
+    await started.finish(6)
+    assert (len(started.stock), started.begun) == (8, 8)
+    await started.stock.close()
+    assert started.ended == list(range(1, 9))
+
+
+@pytest.mark.asyncio
+async def test_who_needs_one_takes_that_which_comes_next():
+    started = Started()
+    started.stock.refill(plenty=False)
+    await some_time()
+    first, second = asyncio.create_task(started.stock.take()), asyncio.create_task(started.stock.take())
+    await some_time()
+    assert started.begun == 2, "the second waits for nobody's"
+    await started.finish(2)
+    assert {cast(Any, await each).number for each in (first, second)} == {1, 2}
+    await started.finish(3)
+    assert len(started.stock) == 3
+    await started.stock.close()
+
+
+@pytest.mark.asyncio
+async def test_a_stock_that_closes_ends_what_is_coming():
+    started = Started()
+    started.stock.refill(plenty=False)
+    await started.finish()
+    await started.stock.close()
+    await some_time()
+    assert (len(started.stock), started.begun, started.ended) == (0, 2, [1])
