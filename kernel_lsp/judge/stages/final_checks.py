@@ -42,6 +42,7 @@ async def _check(context: Context, confirmed: Ruling) -> Ruling:
         context.reloaded.clear()
         broken = await _look_at_accesses(context) or await _look_at_sizes(context)
     else:
+        context.harness.refill()  # the sanitizer's processes keep the GPU busy anyway
         found = await both(_look_at_accesses(context), _load_and_look_at_sizes(context))
         broken = next(filter(None, found), None)
     if broken is not None:
@@ -76,7 +77,6 @@ async def _load_steadily(context: Context) -> None:
 
 async def _load_and_look_at_sizes(context: Context) -> Ruling | None:
     await _load_steadily(context)
-    context.harness.refill()  # what is set up now keeps no later judgement waiting
     return await _look_at_sizes(context)
 
 
