@@ -8,6 +8,7 @@ Each version has a process for this that nothing else needs.
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from kernel_lsp import policy
@@ -54,24 +55,35 @@ class OtherSizesCheck:
     _managed: "asyncio.Task[list[Draw]] | None" = field(default=None, init=False)
     _unmanaged: str = field(default="", init=False)
 
-    async def check(self, candidate: Subject, findings: Findings) -> Ruling | None:
-        """Return the ruling on a candidate that is wrong, or fails, where the baseline is right."""
+    async def check(
+        self, candidate: Subject, findings: Findings, turn: AbstractAsyncContextManager[None] | None = None
+    ) -> Ruling | None:
+        """Return the ruling on a candidate that is wrong, or fails, where the baseline is right.
+
+        It is loaded at once, and run while `turn` is held.
+        """
         if self.harness.workload.contract.listed_sizes:
             findings.skipped(NAME, "CONTRACT says that callers use those in CASES only")
             return None
+        if self._managed is not None and self._managed.done() and not self._managed.result():
+            return self._note_unmanaged(findings)
+        subject = await self.harness.enter(candidate.candidate, candidate.built)
+        try:
+            async with turn or nullcontext():
+                managed = await self._managed_by_baseline()
+                return await self._check(subject, managed, findings) if managed else self._note_unmanaged(findings)
+        finally:
+            self.harness.leave_behind(self.harness.leave(subject))
+
+    def _note_unmanaged(self, findings: Findings) -> None:
+        if self._unmanaged:
+            findings.skipped(NAME, f"the kernel as it stands was run on none: {self._unmanaged}")
+
+    async def _managed_by_baseline(self) -> list[Draw]:
         if self._managed is None:
             self._managed = asyncio.create_task(self._of_baseline())
             self._managed.add_done_callback(_note_end)
-        managed = await asyncio.shield(self._managed)
-        if not managed:
-            if self._unmanaged:
-                findings.skipped(NAME, f"the kernel as it stands was run on none: {self._unmanaged}")
-            return None
-        subject = await self.harness.enter(candidate.candidate, candidate.built)
-        try:
-            return await self._check(subject, managed, findings)
-        finally:
-            self.harness.leave_behind(self.harness.leave(subject))
+        return await asyncio.shield(self._managed)
 
     async def _check(self, subject: Subject, managed: Sequence[Draw], findings: Findings) -> Ruling | None:
         spent = 0.0

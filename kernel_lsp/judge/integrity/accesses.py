@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from kernel_lsp import policy
@@ -63,16 +64,18 @@ class FinalLooks:
         """Make the check on sizes near the largest; it runs nothing yet."""
         self._near_sizes = OtherSizesCheck(self.harness, self.baseline)
 
-    async def examine_near_sizes(self, candidate: Subject, findings: Findings) -> Ruling | None:
+    async def examine_near_sizes(
+        self, candidate: Subject, findings: Findings, turn: AbstractAsyncContextManager[None]
+    ) -> Ruling | None:
         """Run a candidate on sizes near the largest listed one on the GPU; return the ruling on what is wrong, or None.
 
-        Not run beside a baseline that is slow or needs most of the GPU's memory.
+        Not run beside a baseline that is slow or needs most of the GPU's memory. `turn` is held while anything is run.
         """
         if self.harness.large or self.harness.launch_time.slow:
             findings.skipped(OTHER_SIZES, "near the largest: the kernel as it stands takes too much memory or time")
             return None
         try:
-            return await self._near_sizes.check(candidate, findings)
+            return await self._near_sizes.check(candidate, findings, turn)
         except RUN_ERRORS as error:
             findings.skipped(OTHER_SIZES, f"near the largest: {error}")
             return None

@@ -1,6 +1,8 @@
 """Stage: run a confirmed gain under a steady load, and check its memory accesses and sizes that CASES does not name."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from kernel_lsp.judge.context import Context
@@ -35,16 +37,18 @@ async def _check(context: Context, confirmed: Ruling) -> Ruling:
     run one after the other, and the timed processes end in between. Sizes come after the steady load: they keep the GPU
     busy, which it would show.
     """
+    loaded = asyncio.Event()
     if context.harness.large:
         await _load_steadily(context)
         for version in context.reloaded:
             await context.harness.leave(version)
         context.reloaded.clear()
-        broken = await _look_at_accesses(context) or await _look_at_sizes(context)
+        loaded.set()
+        broken = await _look_at_accesses(context) or await _look_at_sizes(context, loaded)
     else:
-        context.harness.refill()  # the sanitizer's processes keep the GPU busy anyway
-        found = await both(_look_at_accesses(context), _load_and_look_at_sizes(context))
-        broken = next(filter(None, found), None)
+        beside = both(_load_and_refill(context, loaded), _look_at_sizes(context, loaded))
+        of_accesses, (_, of_sizes) = await both(_look_at_accesses(context), beside)
+        broken = of_accesses or of_sizes
     if broken is not None:
         return replace(broken, speedup=confirmed.speedup)
     sustained = context.sustained
@@ -75,9 +79,11 @@ async def _load_steadily(context: Context) -> None:
                 context.findings.checks.append(loaded)
 
 
-async def _load_and_look_at_sizes(context: Context) -> Ruling | None:
+async def _load_and_refill(context: Context, loaded: asyncio.Event) -> None:
+    """Run the steady load; workers for later judgements are set up after it, which would show in it."""
     await _load_steadily(context)
-    return await _look_at_sizes(context)
+    loaded.set()
+    context.harness.refill()
 
 
 async def _look_at_accesses(context: Context) -> Ruling | None:
@@ -86,7 +92,15 @@ async def _look_at_accesses(context: Context) -> Ruling | None:
         return await context.measured.looks.examine(context.running, context.findings)
 
 
-async def _look_at_sizes(context: Context) -> Ruling | None:
+async def _look_at_sizes(context: Context, loaded: asyncio.Event) -> Ruling | None:
     assert context.measured.looks is not None, "a session that times has them"
+    turn = _after(context, loaded)
+    return await context.measured.looks.examine_near_sizes(context.running, context.findings, turn)
+
+
+@asynccontextmanager
+async def _after(context: Context, loaded: asyncio.Event) -> AsyncGenerator[None]:
+    """Wait until the steady load is over, and count from then on."""
+    await loaded.wait()
     with context.timeline.stage("other sizes"):
-        return await context.measured.looks.examine_near_sizes(context.running, context.findings)
+        yield

@@ -11,10 +11,13 @@ from judge_support import fake_context, fake_harness, fake_subject, scattered, t
 
 from kernel_lsp import policy
 from kernel_lsp.judge.context import Context
+from kernel_lsp.judge.integrity import host_time
+from kernel_lsp.judge.integrity.host_time import CallTimes
 from kernel_lsp.judge.measure.blocks import Series
 from kernel_lsp.judge.measure.procedure import DecisionRule, FirstLook
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.stages import confirm as stage
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import CheckStatus, Outcome
 
 ACCUSED = rejected("it says too little")
@@ -190,6 +193,41 @@ def test_clocks_that_disagree_are_no_lie_where_others_came_to_use_the_gpu(
     assert ruling is not None
     assert ruling.outcome is outcome
     assert "37.55 ms" in ruling.reason
+
+
+@pytest.mark.parametrize(
+    ("large", "slow", "asked", "held"),
+    [
+        (False, [], ["again"], False),
+        (False, ["again"], ["again", "first"], False),
+        (False, ["again", "first"], ["again", "first", "further"], False),
+        (False, ["again", "first", "further"], ["again", "first", *["further"] * policy.FURTHER_PROCESS_PAIRS], True),
+        (True, ["again"], ["again"], True),
+    ],
+)
+def test_calls_are_looked_at_in_the_processes_of_both_looks_before_others_are_made(
+    large: bool, slow: list[str], asked: list[str], held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    async def time_calls(_harness: object, baseline: Subject, candidate: Subject, cases: object) -> list[CallTimes]:
+        assert baseline.name.split()[0] == "A"
+        place = candidate.name.partition(" ")[2] or "first"
+        seen.append(place)
+        assert cases == ([timed(us=50.0)] if place == "first" else [timed(us=40.0)])
+        return [CallTimes(timed(us=40.0), 60.0, 95.0 if place in slow else 60.0)]
+
+    async def reload(_context: object, version: Subject) -> Subject:
+        return fake_subject(name=f"{version.name} further")
+
+    context = fake_context(fake_harness(leave=nothing, large=large), [timed(us=50.0)], timer)
+    context.cases = [timed(us=50.0)]  # type: ignore[assignment]
+    context.reloaded = [fake_subject(name="A again"), fake_subject(name="B again")]
+    monkeypatch.setattr(host_time, "time_calls", time_calls)
+    monkeypatch.setattr(stage, "_reload", reload)
+    monkeypatch.setattr(stage, "ready", nothing)
+    ruling = asyncio.run(stage._host_takes_back(context, [timed(us=40.0)], [10.0]))
+    assert (ruling is not None, seen) == (held, asked)
 
 
 @pytest.mark.parametrize(

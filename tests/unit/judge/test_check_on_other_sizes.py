@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -19,6 +21,8 @@ from kernel_lsp.runner.messages.oracle import Compared, OtherSizes, OutputDistan
 from kernel_lsp.runner.messages.subject_answers import PublishedOutputs, Ran
 from kernel_lsp.runner.protocol import WorkerFailure
 
+LOADING: dict[str, Any] = {"enter": AsyncMock(return_value=fake_subject()), "leave": AsyncMock()}
+
 
 def test_the_error_of_a_run_that_nobody_awaits_is_not_printed() -> None:
     async def interrupted() -> list[str]:
@@ -31,7 +35,7 @@ def test_the_error_of_a_run_that_nobody_awaits_is_not_printed() -> None:
             await may_answer.wait()
             raise RunnerError("the oracle is gone")
 
-        check = OtherSizesCheck(fake_harness(oracle=oracle), fake_subject())
+        check = OtherSizesCheck(fake_harness(oracle=oracle, **LOADING), fake_subject())
         waiting = asyncio.create_task(check.check(fake_subject(), Findings()))
         await asked.wait()
         waiting.cancel()
@@ -51,7 +55,7 @@ def test_who_waits_for_it_hears_of_it() -> None:
     async def failed(_request: object) -> Any:
         raise RunnerError("the oracle is gone")
 
-    check = OtherSizesCheck(fake_harness(oracle=failed), fake_subject())
+    check = OtherSizesCheck(fake_harness(oracle=failed, **LOADING), fake_subject())
     with pytest.raises(RunnerError, match="the oracle is gone"):
         asyncio.run(check.check(fake_subject(), Findings()))
 
@@ -87,7 +91,7 @@ class OnGpu:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, wrong: str = "") -> None:
         self.noted: list[str] = []
-        self._wrong, self._entered = wrong, 0
+        self._wrong, self.entered = wrong, 0
         monkeypatch.setattr(drawing, "draw", self._draw)
         parts: dict[str, object] = {"oracle": self._oracle, "enter": self._enter, "leave": self._leave}
         parts |= {"fill": AsyncMock(), "unbind": self._unbind, "compare": self._compare}
@@ -108,8 +112,8 @@ class OnGpu:
         return draw(case)
 
     async def _enter(self, *_: object) -> Subject:
-        self._entered += 1
-        return fake_subject(SimpleNamespace(alive=True, ask=self._ask), name="AB"[self._entered - 1])
+        self.entered += 1
+        return fake_subject(SimpleNamespace(alive=True, ask=self._ask), name="BA"[self.entered - 1])
 
     async def _leave(self, version: Subject) -> None:
         self.noted.append(f"left {version.name}")
@@ -135,7 +139,21 @@ def test_on_a_gpu_sizes_are_near_the_largest_and_each_gives_its_memory_back(monk
         (CheckStatus.PASSED, "n=97"),
         (CheckStatus.PASSED, "n=101"),
     ], "on the third the kernel as it stands is wrong"
-    assert gpu.noted == ["near", "A 4", "A 5", "A 6", "left A", "B 4", "B 5", "left B"]
+    assert gpu.noted == ["near", "A 4", "A 5", "A 6", "left A", "B 4", "B 5", "left B"], "B waits, loaded"
+
+
+def test_it_is_loaded_before_its_turn_and_run_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = OnGpu(monkeypatch)
+
+    @asynccontextmanager
+    async def turn() -> AsyncGenerator[None]:
+        gpu.noted.append(f"{gpu.entered} loaded")
+        yield
+        gpu.noted.append("over")
+
+    check = OtherSizesCheck(gpu.harness, fake_subject(name="A"))
+    assert asyncio.run(check.check(fake_subject(name="B"), Findings(), turn())) is None
+    assert (gpu.noted[0], gpu.noted[-2:]) == ("1 loaded", ["over", "left B"])
 
 
 def test_what_is_wrong_there_is_refused_with_the_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -59,9 +59,12 @@ class Looks:
             self.noted.append("looked")
         return self._found
 
-    async def examine_near_sizes(self, candidate: Subject, _findings: object) -> Ruling | None:
+    async def examine_near_sizes(
+        self, candidate: Subject, _findings: object, turn: AbstractAsyncContextManager[None]
+    ) -> Ruling | None:
         assert candidate.name == "B"
-        self.noted.append("sizes")
+        async with turn:
+            self.noted.append("sizes")
         return self._of_sizes
 
     async def _load(self, _harness: object, baseline: Subject, candidate: Subject, case: object) -> object:
