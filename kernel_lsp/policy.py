@@ -51,8 +51,7 @@ PROCESS_SCATTER_US: Final[Mapping[str, float]] = MappingProxyType({"short": 0.00
 that of estimates in `aa_idle` and `aa_busy`, less their own noise (0.11 and 0.13 us where the cache is flushed)."""
 PROCESS_SCATTER_DEVIATIONS: Final = 0.25
 """The same as a share of the deviation of a block, to be added in squares: what makes blocks differ makes processes
-differ. Chosen: with it and the next, 203 of 210 intervals of `power` hold the truth on three H200s (0.93 to 1.0 of each
-kernel and host)."""
+differ. Chosen: with it and the next, 272 of 282 intervals of `power` hold the truth on four H200s."""
 PROCESS_SCATTER_SHARE: Final[Mapping[str, float]] = MappingProxyType({"short": 5e-4, "cold": 2.4e-3})
 """The same as a share of the time, to be added in squares; where the cache is flushed, of the time in which memory
 reads and writes at once: an element-wise kernel scatters by up to 0.3 %, one that only reads by no more than its blocks
