@@ -6,6 +6,7 @@ import { Jobs } from "./jobs";
 import { KernelsView } from "./kernels";
 import { MachineCodeView } from "./machineCode";
 import { News } from "./news";
+import { writeReport } from "./problem";
 import type { Row } from "./rows";
 import { Server } from "./server";
 import { showMenu, StatusItem } from "./status";
@@ -159,6 +160,7 @@ export function activate(context: vscode.ExtensionContext): void {
   command("doctor", () => {
     runInTerminal("Kernel LSP: doctor", server.command, "doctor");
   });
+  command("report", () => writeReport(server));
   command("install", () => server.install());
   command("example", () => openExample(server));
   command("checkExample", () => checkExample(server));

@@ -16,7 +16,7 @@ const COLOURS: Record<string, string> = {
   "special functions": "charts.purple",
 };
 
-/** A listing of machine code and PTX, and which of its lines came from which line of the source. */
+/** A listing of machine code and what it was made from, and which of its lines came from which line of the source. */
 interface Listing {
   text: string;
   /** Each kernel with the first and the last of its lines. */
@@ -27,7 +27,7 @@ interface Listing {
   roles: Map<string, vscode.Range[]>;
 }
 
-/** Machine code and PTX beside their source: the cursor in the one marks what belongs to it in the other. */
+/** Machine code, PTX and TTGIR beside their source: the cursor in the one marks what belongs to it in the other. */
 export class MachineCodeView implements vscode.TextDocumentContentProvider, vscode.Disposable {
   readonly #changed = new vscode.EventEmitter<vscode.Uri>();
   readonly onDidChange = this.#changed.event;
@@ -172,9 +172,9 @@ function list(kernels: KernelCode[]): Listing {
     const peak = Math.max(...kernel.instructions.map((one) => one.live));
     const about = `${kernel.instructions.length} instructions on ${kernel.arch}, at most ${peak} registers live`;
     const first = rows.length;
-    put(`// ${kernel.name}`);
+    put(`//line  addr live   ${kernel.name}`); // stays in sight, see editor.stickyScroll
     put(`// ${about}`);
-    put("//line  addr live   | in an innermost loop");
+    put("//                 | in an innermost loop");
     for (const one of kernel.instructions) {
       for (const label of one.labels) put(`${label}:`);
       const [before, opcode, after] = parts(one);
@@ -188,12 +188,12 @@ function list(kernels: KernelCode[]): Listing {
     const symbol = symbolOf(kernel.name, about, first, rows.length - 1);
     symbols.push(symbol);
     put("");
-    if (kernel.ptx.length > 0) {
+    for (const made of kernel.intermediate) {
       const start = rows.length;
-      put(`// ${kernel.name}: PTX`);
-      for (const one of kernel.ptx) put(`${String(one.line ?? "").padStart(5)} ${one.text}`, one.line);
+      put(`//line  ${kernel.name}: ${made.name}`);
+      for (const one of made.lines) put(`${String(one.line ?? "").padStart(5)} ${one.text}`, one.line);
       symbol.range = new vscode.Range(first, 0, rows.length - 1, 0);
-      symbol.children.push(symbolOf("PTX", "", start, rows.length - 1));
+      symbol.children.push(symbolOf(made.name, "", start, rows.length - 1));
       put("");
     }
   }

@@ -420,12 +420,13 @@ export interface MachineCodeList {
   kernels: KernelCode[];
 }
 
-/** The machine code of one kernel, in order. `ptx`: what it was made from; empty where the compiler keeps none. */
+/** The machine code of one kernel, in order. */
 export interface KernelCode {
   arch: string;
   name: string;
   instructions: MachineInstruction[];
-  ptx: PtxLine[];
+  /** What it was made from, the shorter TTGIR before PTX; empty where the compiler keeps none. */
+  intermediate: IntermediateCode[];
 }
 
 /** One instruction. */
@@ -448,8 +449,14 @@ export interface MachineInstruction {
   labels: string[];
 }
 
-/** One line of PTX; `line` is that of the file which it was made from, from 1; null where there is none. */
-export interface PtxLine {
+/** Code that a compiler made on its way to machine code; `name` is `PTX`, or `TTGIR` for Triton's own. */
+export interface IntermediateCode {
+  name: string;
+  lines: IntermediateLine[];
+}
+
+/** One line of PTX or the like; `line` is that of the file which it was made from, from 1; null if there is none. */
+export interface IntermediateLine {
   text: string;
   line: number | null;
 }

@@ -110,6 +110,11 @@ export async function showMenu(server: Server, jobs: Jobs): Promise<void> {
     ...(server.command !== "" && vscode.workspace.isTrusted
       ? [entry("$(pulse) Doctor", "kernelLsp.doctor", "What this machine has and what it lacks")]
       : []),
+    entry(
+      "$(report) Report a Problem",
+      "kernelLsp.report",
+      "A text with versions and the log, which nobody gets but you",
+    ),
     entry("$(mortar-board) The First Five Minutes", "kernelLsp.walkthrough"),
     entry("$(book) Documentation", "kernelLsp.documentation", "What the extension does"),
   ];

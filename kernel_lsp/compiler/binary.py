@@ -70,6 +70,7 @@ class Binary:
         ptx: the PTX it was made from, where the compiler gave it.
         entries: the name used in a launch -> symbol in the cubin.
         kernels: facts of each kernel in the cubin.
+        ttgir: Triton's intermediate code (TTGIR), from which that PTX was made; None for other compilers.
     """
 
     arch: str
@@ -77,6 +78,7 @@ class Binary:
     ptx: str | None = field(repr=False)
     entries: dict[str, str]
     kernels: tuple[KernelFacts, ...]
+    ttgir: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,17 +125,18 @@ class BuildCache:
 
 def _encode(build: Build) -> bytes:
     record = asdict(replace(build, binary=None))
-    cubin = ptx = b""
+    parts: list[bytes] = []
     if build.binary is not None:
-        cubin, ptx = build.binary.cubin, (build.binary.ptx or "").encode()
+        texts = [None if text is None else text.encode() for text in (build.binary.ptx, build.binary.ttgir)]
+        parts = [build.binary.cubin, *(text or b"" for text in texts)]
         record["binary"] = {
             "arch": build.binary.arch,
             "entries": build.binary.entries,
             "kernels": [asdict(kernel) for kernel in build.binary.kernels],
-            "cubin": len(cubin),
-            "ptx": None if build.binary.ptx is None else len(ptx),
+            "cubin": len(build.binary.cubin),
+            "texts": [None if text is None else len(text) for text in texts],
         }
-    return json.dumps(record).encode() + b"\n" + cubin + ptx
+    return b"".join((json.dumps(record).encode(), b"\n", *parts))
 
 
 def _decode(data: bytes) -> Build:
@@ -148,10 +149,14 @@ def _decode(data: bytes) -> Build:
     )
     binary = None
     if stored is not None:
-        cubin, ptx = payload[: stored["cubin"]], payload[stored["cubin"] :]
+        end = stored["cubin"]
+        cubin, texts = payload[:end], list[str | None]()
+        for length in stored["texts"]:
+            texts.append(None if length is None else payload[end : end + length].decode())
+            end += length or 0
         kernels = tuple(_facts(kernel) for kernel in stored["kernels"])
-        text = None if stored["ptx"] is None else ptx.decode()
-        binary = Binary(stored["arch"], cubin, text, stored["entries"], kernels)
+        ptx, ttgir = texts
+        binary = Binary(stored["arch"], cubin, ptx, stored["entries"], kernels, ttgir)
     return Build(binary=binary, diagnostics=diagnostics, **record)
 
 

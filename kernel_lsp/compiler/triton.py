@@ -148,6 +148,7 @@ class _Compiled:
     entry: str
     name: str = ""
     ptx: str | None = None
+    ttgir: str | None = None
     usage: PtxasUsage | None = None  # None if Triton had it compiled before
 
     @property
@@ -195,9 +196,9 @@ class Recorder:
         """Return the ptxas output of the recorded kernels, by their digests."""
         return {kernel.digest: kernel.usage for kernel in self.compiled if kernel.usage}
 
-    def loaded(self, kernel: _Compiled, ptx: str | None) -> None:
-        """Keep the PTX of a compiled kernel."""
-        kernel.ptx = ptx
+    def loaded(self, kernel: _Compiled, ptx: str | None, ttgir: str | None) -> None:
+        """Keep the PTX and the TTGIR of a compiled kernel."""
+        kernel.ptx, kernel.ttgir = ptx, ttgir
 
     def launch(
         self, source: Any, metadata: Any, kernel: _Compiled, grid: tuple[int, int, int], arguments: Sequence[Any]
@@ -238,7 +239,8 @@ class Recorder:
                 for fact in _with_spills(facts, compiled)
                 if fact.entry == compiled.symbol
             )
-            yield Binary(self._arch, compiled.cubin, compiled.ptx, {compiled.name: compiled.entry}, facts)
+            entries = {compiled.name: compiled.entry}
+            yield Binary(self._arch, compiled.cubin, compiled.ptx, entries, facts, compiled.ttgir)
 
     def _hear(self, text: str) -> None:
         self._usage |= parse_ptxas_usage(text)

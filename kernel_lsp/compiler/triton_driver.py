@@ -37,8 +37,8 @@ class Receiver(Protocol):
     def load(self, symbol: str, cubin: bytes) -> Any:
         """Receive a compiled kernel and return its handle."""
 
-    def loaded(self, kernel: Any, ptx: str | None) -> None:
-        """Receive the PTX of a loaded kernel; None if there is none."""
+    def loaded(self, kernel: Any, ptx: str | None, ttgir: str | None) -> None:
+        """Receive the PTX and the TTGIR of a loaded kernel; None where there is none."""
 
     def launch(
         self, source: Any, metadata: Any, kernel: Any, grid: tuple[int, int, int], arguments: Sequence[Any]
@@ -63,8 +63,11 @@ def received_by(
     """
 
     def loaded(module: object, function: Any, name: str, metadata_group: dict[str, str], hash: str) -> None:  # noqa: A002
-        ptx = next((path for file, path in metadata_group.items() if file.endswith(".ptx")), None)
-        receiver.loaded(function, Path(ptx).read_text(encoding="utf-8") if ptx else None)
+        paths = (
+            next((path for file, path in metadata_group.items() if file.endswith(end)), None)
+            for end in (".ptx", ".ttgir")
+        )
+        receiver.loaded(function, *(Path(path).read_text(encoding="utf-8") if path else None for path in paths))
 
     def bench(call: Callable[[], object], **_: object) -> list[float]:
         receiver.benchmark(call)

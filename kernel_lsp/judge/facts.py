@@ -51,12 +51,14 @@ class KernelMachineCode:
         name: as in `KernelResources.name`.
         code: its instructions and loops.
         ptx: the PTX of its image, where the compiler gave it.
+        ttgir: Triton's TTGIR of its image, likewise.
     """
 
     arch: str
     name: str
     code: MachineCode
     ptx: str | None = None
+    ttgir: str | None = None
 
 
 class Compile:
@@ -178,7 +180,7 @@ def machine_code(built: Built, settings: Settings) -> tuple[KernelMachineCode, .
             for entry in wanted:
                 # Triton compiles a function several times, into an image each; `#2` names the second.
                 code = codes[entry.partition("#")[0]]
-                found[entry] = KernelMachineCode(image.arch, names[entry], code, image.ptx)
+                found[entry] = KernelMachineCode(image.arch, names[entry], code, image.ptx, image.ttgir)
     return tuple(found[entry] for entry in names if entry in found)
 
 

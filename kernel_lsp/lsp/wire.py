@@ -261,21 +261,33 @@ class MachineInstruction:
 
 
 @dataclass(frozen=True, slots=True)
-class PtxLine:
-    """One line of PTX; `line` is that of the file which it was made from, from 1; null where there is none."""
+class IntermediateLine:
+    """One line of PTX or the like; `line` is that of the file which it was made from, from 1; null if there is none."""
 
     text: str
     line: int | None
 
 
 @dataclass(frozen=True, slots=True)
+class IntermediateCode:
+    """Code that a compiler made on its way to machine code; `name` is `PTX`, or `TTGIR` for Triton's own."""
+
+    name: str
+    lines: tuple[IntermediateLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KernelCode:
-    """The machine code of one kernel, in order. `ptx`: what it was made from; empty where the compiler keeps none."""
+    """The machine code of one kernel, in order.
+
+    Attributes:
+        intermediate: what it was made from, the shorter TTGIR before PTX; empty where the compiler keeps none.
+    """
 
     arch: str
     name: str
     instructions: tuple[MachineInstruction, ...]
-    ptx: tuple[PtxLine, ...]
+    intermediate: tuple[IntermediateCode, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,9 @@ async def test_machine_code_is_told_apart_by_line_and_by_role(session):
     assert all("__ldcs" in (line := lines[one["line"] - 1]) or "[tail]" in line for one in loads)
     assert kernel["instructions"][0]["role"] is None
     assert max(one["live"] for one in kernel["instructions"]) > 4
-    ptx = [(one["line"], one["text"]) for one in kernel["ptx"]]
+    [made] = kernel["intermediate"]
+    assert made["name"] == "PTX"
+    ptx = [(one["line"], one["text"]) for one in made["lines"]]
     assert any("__ldcs" in lines[line - 1] for line, text in ptx if line and "ld.global.cs" in text)
     assert [text.split()[0] for line, text in ptx if line is None][:2] == [".visible", ".param"]
 
@@ -66,6 +68,12 @@ async def test_the_largest_instance_of_a_kernel_comes_first(session):
     peaks = [max(one["live"] for one in kernel["instructions"]) for kernel in kernels]
     assert len(set(peaks)) > 1
     assert peaks == sorted(peaks, reverse=True)
+    assert [[one["name"] for one in kernel["intermediate"]] for kernel in kernels] == [["TTGIR", "PTX"]] * len(kernels)
+    lines = (session.folder / "softmax.py").read_text().splitlines()
+    ttgir = kernels[0]["intermediate"][0]["lines"]
+    loads = [one["line"] for one in ttgir if " tt.load " in one["text"]]
+    assert loads
+    assert all("tl.load" in lines[line - 1] for line in loads)
 
 
 async def test_kernels_of_the_folder_with_what_is_known_of_each(session):

@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from pydantic import TypeAdapter
 from kernel_lsp.compiler.opcodes import role_of
 from kernel_lsp.compiler.ptx_lines import ptx_lines
 from kernel_lsp.compiler.sass import SassInstruction
+from kernel_lsp.compiler.ttgir_lines import ttgir_lines
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import CannotJudgeError, SourceError
@@ -38,7 +40,7 @@ from kernel_lsp.judge.facts import (
     workload_paths,
 )
 from kernel_lsp.lsp.service import Emit, Handler
-from kernel_lsp.lsp.wire import KernelCode, MachineInstruction, PtxLine
+from kernel_lsp.lsp.wire import IntermediateCode, IntermediateLine, KernelCode, MachineInstruction
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.kernel import base_name
 
@@ -154,8 +156,12 @@ def _codes(source: SourceFile, built: Built, settings: Settings) -> list[KernelC
             )
             for position, one in enumerate(kernel.code.instructions)
         )
-        ptx = tuple(PtxLine(*one) for one in ptx_lines(kernel.ptx or "", kernel.code.function, path))
-        found.append(KernelCode(kernel.arch, kernel.name, steps, ptx))
+        texts = {
+            "TTGIR": ttgir_lines(kernel.ttgir or "", path),
+            "PTX": ptx_lines(kernel.ptx or "", kernel.code.function, path),
+        }
+        made = [IntermediateCode(name, tuple(starmap(IntermediateLine, lines))) for name, lines in texts.items()]
+        found.append(KernelCode(kernel.arch, kernel.name, steps, tuple(one for one in made if one.lines)))
     names = [base_name(one.name) for one in found]
     return sorted(
         found, key=lambda one: (names.index(base_name(one.name)), -max(step.live for step in one.instructions))

@@ -138,8 +138,8 @@ class Emulator:
         """Return a handle for a compiled kernel."""
         return TritonKernel(symbol)
 
-    def loaded(self, kernel: TritonKernel, ptx: str | None) -> None:
-        """Store the kernel's PTX."""
+    def loaded(self, kernel: TritonKernel, ptx: str | None, ttgir: str | None) -> None:
+        """Store the kernel's PTX, which is what runs."""
         kernel.ptx = ptx or ""
 
     def benchmark(self, call: Callable[[], object]) -> None:

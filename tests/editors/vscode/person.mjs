@@ -154,6 +154,15 @@ await sit({ vsix }, folder, "broken.cu", async (me, server) => {
   await me.status("Kernel LSP").click();
   await me.page.locator(".quick-input-list .monaco-list-row", { hasText: "Restart Server" }).waitFor();
   await me.shot("22-menu");
+  await me.page.keyboard.type("Report a Problem");
+  await me.page.locator(".quick-input-list .monaco-list-row", { hasText: "Report a Problem" }).click();
+  const report = me.page.locator(".editor-instance .view-lines", { hasText: "What happened, and what did you expect?" });
+  await report.waitFor();
+  await me.shot("23-a-report");
+  await me.page.keyboard.press("Control+End");
+  await me.page.locator(".view-line", { hasText: "found by" }).last().waitFor(); // the log says what was started
+
+  await me.status("Kernel LSP").click();
   await me.page.keyboard.type("Documentation"); // the list shows only a part of its rows
   await me.page.locator(".quick-input-list .monaco-list-row", { hasText: "Documentation" }).click();
   await me.page.locator(".tab", { hasText: /Preview readme/i }).waitFor();

@@ -19,11 +19,14 @@ def build(size: int = 1000, seed: int = 0, ptx: str | None = ".version 9.0\n// Ã
     return Build(Binary("sm_90", cubin, ptx, {"k": "_Z1kPf"}, (kernel,)), (warning,), "nvrtc", 0.25, log="words\n")
 
 
+OF_TRITON = replace(build(), binary=replace(build().binary, ttgir="module attributes {}\n"), way="triton")
+
+
 def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("stored", [build(), build(ptx=None), build(0), replace(build(), binary=None)])
+@pytest.mark.parametrize("stored", [build(), build(ptx=None), build(0), replace(build(), binary=None), OF_TRITON])
 def test_what_is_put_comes_back_the_same_and_marked(stored: Build, tmp_path: Path) -> None:
     cache = BuildCache(tmp_path / "cache", 1 << 20)
     assert cache.get("ab" * 32) is None

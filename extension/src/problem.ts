@@ -1,0 +1,99 @@
+import { execFile } from "node:child_process";
+import { readFile } from "node:fs/promises";
+import { promisify } from "node:util";
+import * as vscode from "vscode";
+import type { Server } from "./server";
+
+const DOCTOR_MS = 60_000;
+const LOG_LINES = 60;
+const FENCE = "```";
+/** In the folder of the extension's logs, under the name of its output channel. */
+const LOG_FILE = "Kernel LSP.log";
+
+/**
+ * Opens a text with what a report of a problem needs beside the person's own words: versions, settings that were changed,
+ * what `kernel-lsp doctor` prints, and the end of the log. It is the person's to read, shorten and send; nothing is sent.
+ */
+export async function writeReport(server: Server): Promise<void> {
+  const doctor = await vscode.window.withProgress(
+    { location: vscode.ProgressLocation.Window, title: "Kernel LSP: asking what this machine has" },
+    () => doctorOf(server),
+  );
+  const content = [
+    "# Kernel LSP: a problem",
+    "",
+    "<!-- Nothing of this was sent. Read it, and leave out what nobody should see: paths, names of kernels. -->",
+    "",
+    "## What happened, and what did you expect?",
+    "",
+    "",
+    "## How can it be repeated?",
+    "",
+    "<!-- The steps, and the smallest kernel and workload that show it. -->",
+    "",
+    "",
+    "## Versions",
+    "",
+    ...versions(server).map(([name, value]) => `- ${name}: ${value}`),
+    "",
+    ...fenced("Settings that were changed", "json", JSON.stringify(changed(server), null, 2)),
+    ...fenced("What `kernel-lsp doctor` prints", "text", doctor),
+    ...fenced(`The last ${LOG_LINES} lines of the log`, "text", await endOfLog(server)),
+  ].join("\n");
+  const document = await vscode.workspace.openTextDocument({ language: "markdown", content });
+  const editor = await vscode.window.showTextDocument(document, { preview: false });
+  const first = document.positionAt(content.indexOf("expect?") + "expect?".length).translate(1);
+  editor.selection = new vscode.Selection(first.with({ character: 0 }), first.with({ character: 0 }));
+}
+
+function versions(server: Server): [string, string][] {
+  const { status } = server;
+  const extension = server.context.extension.packageJSON as { version: string };
+  return [
+    ["extension", extension.version],
+    ["editor", `${vscode.env.appName} ${vscode.version}, ${vscode.env.remoteName ?? "local"}`],
+    ["system", `${process.platform} ${process.arch}`],
+    ["server", status === undefined ? server.problem || server.state : `${status.version}, found by ${server.where}`],
+    ["GPU", status === undefined ? "unknown" : (status.gpu?.name ?? "none")],
+    ["model", status?.model ?? "none"],
+  ];
+}
+
+/** The values of this extension's settings that somebody set, by their names. */
+function changed(server: Server): Record<string, unknown> {
+  const { contributes } = server.context.extension.packageJSON as {
+    contributes: { configuration: { properties: Record<string, unknown> }[] };
+  };
+  const configuration = vscode.workspace.getConfiguration();
+  const names = contributes.configuration.flatMap(({ properties }) => Object.keys(properties));
+  const given = names.filter((name) => {
+    const found = configuration.inspect(name);
+    return [found?.globalValue, found?.workspaceValue, found?.workspaceFolderValue].some((one) => one !== undefined);
+  });
+  return Object.fromEntries(given.map((name) => [name, configuration.get(name)]));
+}
+
+async function doctorOf(server: Server): Promise<string> {
+  if (server.command === "" || !vscode.workspace.isTrusted) return "not asked: no server of a trusted workspace runs";
+  try {
+    const env = { ...process.env, COLUMNS: "120", NO_COLOR: "1" };
+    const { stdout } = await promisify(execFile)(server.command, ["doctor"], { timeout: DOCTOR_MS, env });
+    return stdout;
+  } catch (error) {
+    const { stdout } = error as { stdout?: string };
+    return stdout === undefined || stdout === "" ? String(error) : stdout; // it ends with a status where something lacks
+  }
+}
+
+async function endOfLog(server: Server): Promise<string> {
+  try {
+    const text = await readFile(vscode.Uri.joinPath(server.context.logUri, LOG_FILE).fsPath, "utf8");
+    return text.trimEnd().split("\n").slice(-LOG_LINES).join("\n");
+  } catch {
+    return "none was found; the command Show Log has it";
+  }
+}
+
+function fenced(title: string, language: string, text: string): string[] {
+  return [`## ${title}`, "", FENCE + language, text.trimEnd().replaceAll(FENCE, "'''"), FENCE, ""];
+}
