@@ -291,6 +291,11 @@ class Workbench:
         async with self._measuring:
             return await self._race_built(candidates, builds, proposers, base_ratio)
 
+    async def built(self, candidate: Candidate) -> Built | None:
+        """Return the build of a candidate, from the cache if it was tried; None where it does not build."""
+        built = await self._build(candidate)
+        return None if isinstance(built, Ruling) or not built.ok else built
+
     async def _build(self, candidate: Candidate) -> Built | Ruling:
         """Return a build, or a ruling on why this machine cannot build it; the search goes on then."""
         try:

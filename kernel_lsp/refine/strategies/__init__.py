@@ -43,6 +43,19 @@ async def beam(bench: Workbench, settings: Settings) -> None:
     await _ask(bench, settings, beam=True)
 
 
+async def archive(bench: Workbench, settings: Settings) -> None:
+    """Search without a model first, then ask one to go on from the best candidate of each approach, whoever made it.
+
+    A plain module is asked of the model at once.
+    """
+    async with ModelSession(bench.session, settings, bench.talking, bench.show_again, bench.wishes) as speaker:
+        await speaker.check()
+        if not is_plain_module(bench.session.target.source):
+            await climb(bench, _TUNER_SHARE)
+        if bench.left() > 0 and bench.settled() is None:
+            await Turns(bench, speaker, settings).archive()
+
+
 async def tuner_then_model(bench: Workbench, settings: Settings) -> None:
     """Search without a model first, so that a model's gain is never a mere setting; then ask a model if one is served.
 
@@ -76,6 +89,7 @@ STRATEGIES: dict[str, Strategy] = {
     "tuner-only": Strategy(tuner_only, asks_model=False),
     "serial": Strategy(serial),
     "beam": Strategy(beam),
+    "archive": Strategy(archive),
     "tuner-then-model": Strategy(tuner_then_model),
 }
 

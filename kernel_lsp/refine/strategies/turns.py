@@ -1,24 +1,28 @@
 """With a model: trajectories of turns, each answer built, checked and judged, its outcome told before the next turn.
 
 `serial` keeps trajectories independent, `beam` keeps the best of them after each turn and copies those (Baronio et al.,
-arXiv 2507.11948, section 5). Answers are generated while others are built and measured. The best variant counts, not
-the last.
+arXiv 2507.11948, section 5), `archive` goes on from the best of each approach (`strategies.elites`). Answers are
+generated while others are built and measured. The best variant counts, not the last.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import random
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.model.errors import ModelError
 from kernel_lsp.refine.answer_handler import AnswerHandler
+from kernel_lsp.refine.approach import approach_of
 from kernel_lsp.refine.dialogue.conversation import PastTurn, tell
 from kernel_lsp.refine.dialogue.feedback import kind_of
 from kernel_lsp.refine.model_session import ModelSession
 from kernel_lsp.refine.outcome import ModelTurn
 from kernel_lsp.refine.proposer import Feedback
+from kernel_lsp.refine.strategies.elites import Archive, Elite
 from kernel_lsp.refine.workbench import Workbench
+from kernel_lsp.source.candidate import Candidate
 
 _SEEDS = 1000  # between trajectories
 
@@ -29,14 +33,16 @@ class Trajectory:
 
     Attributes:
         number: from 0; two trajectories draw different answers to the same prompt.
-        attempts: its turns so far.
+        attempts: its turns so far; of `archive` those that led to what it goes on from, too.
         ratio: time of the latest answer over that of the user's file. Infinite where it was not right; 1 where it was
             right and not timed, 2 where it is known only to build.
+        latest: the candidate that was tried out for the latest answer; None where that had none.
     """
 
     number: int
     attempts: list[PastTurn] = field(default_factory=list[PastTurn])
     ratio: float = float("inf")
+    latest: Candidate | None = None
 
 
 class Turns:
@@ -70,6 +76,52 @@ class Turns:
             await self._together(trajectories, self._turn)
             trajectories = survivors(trajectories, self._settings.keep)
 
+    async def archive(self) -> None:
+        """Run turn after turn, each trajectory going on from the best candidate of some approach, whoever made it.
+
+        The first goes on from the fastest of all and stays with its approach; the others take turns at asking for
+        another approach.
+
+        Raises:
+            ModelError: the server failed before any answer came.
+        """
+        archive, read = Archive(random.Random(self._bench.seed)), 0
+        for number in range(1, self._turns + 1):
+            if not self._may_go_on():
+                return
+            tried = self._bench.result.tried
+            for one in tried[read:]:  # of others; answers come with the conversation that led to them
+                if not one.candidate.origin.startswith("model:"):
+                    ratio = _ratio(one.feedback)
+                    await self._keep(archive, one.candidate, ratio, self._speaker.opening(one.candidate, ratio))
+            read = len(tried)
+            parents = archive.draw(self._settings.trajectories)
+            trajectories = [Trajectory(n) for n in range(self._settings.trajectories)]
+            for trajectory, parent in zip(trajectories, parents, strict=False):
+                trajectory.attempts = list(parent.conversation)
+
+            async def turn(trajectory: Trajectory, number: int = number) -> None:
+                other = trajectory.number > 0 and (trajectory.number + number) % 2 == 0
+                await self._turn(trajectory, number, self._approaches(archive, other=other))
+                if trajectory.latest is not None:
+                    await self._keep(archive, trajectory.latest, trajectory.ratio, trajectory.attempts)
+
+            await self._together(trajectories, turn)
+
+    async def _keep(
+        self, archive: Archive, candidate: Candidate, ratio: float, conversation: Sequence[PastTurn]
+    ) -> None:
+        """Put a candidate that is right into the archive, if a conversation can express it."""
+        if ratio == float("inf") or not conversation:
+            return
+        built = await self._bench.built(candidate)
+        archive.add(Elite(None if built is None else approach_of(built), ratio, tuple(conversation)))
+
+    def _approaches(self, archive: Archive, *, other: bool) -> str:
+        """Return what the next prompt says of the approaches that were taken; `other` asks for another one."""
+        known = [(str(one.approach), _came_to(one.ratio)) for one in archive.elites if one.approach is not None]
+        return self._speaker.prompts.render("approaches", approaches=known, other=other).strip() if known else ""
+
     async def _alone(self, trajectory: Trajectory) -> None:
         for _ in range(self._turns):
             if not self._may_go_on():
@@ -96,19 +148,27 @@ class Turns:
         )
         return bench.left() > 0 and within and bench.settled() is None
 
-    async def _turn(self, trajectory: Trajectory) -> None:
+    async def _turn(self, trajectory: Trajectory, number: int | None = None, wish: str = "") -> None:
+        """Ask for one answer and try it out.
+
+        Args:
+            trajectory: gets the answer and its outcome.
+            number: of the turn, from 1; by default its attempts are all of its turns, and go on from the opening.
+            wish: is added to the prompt.
+        """
         bench, speaker = self._bench, self._speaker
-        number = len(trajectory.attempts) + 1
+        opening = self._opening if number is None or not trajectory.attempts else []
+        number = len(trajectory.attempts) + 1 if number is None else number
         bench.talking.turn, bench.talking.turns = max(bench.talking.turn, number), self._turns
         briefing = speaker.briefing(bench.result.tried)
         seed = bench.seed + trajectory.number * _SEEDS + number
         bench.show("the model is writing")
         try:
             async with asyncio.timeout(max(bench.left(), 0.1)):
-                advice = ""
-                attempts = [*self._opening, *trajectory.attempts]
+                advice = wish
+                attempts = [*opening, *trajectory.attempts]
                 if self._settings.second_opinion and attempts:
-                    advice = await speaker.opinion(briefing, seed)
+                    advice = "\n\n".join(filter(None, (await speaker.opinion(briefing, seed), wish)))
                 prompt, answer = await speaker.ask(attempts, briefing, seed=seed, advice=advice)
         except TimeoutError:
             return  # the budget is spent, and an unfinished answer is of no use
@@ -117,7 +177,7 @@ class Turns:
         received = await self._reception.receive(answer)
         told = tell(speaker.prompts, received.outcome)
         trajectory.attempts.append(PastTurn(answer, told))
-        trajectory.ratio = _ratio(received.outcome)
+        trajectory.ratio, trajectory.latest = _ratio(received.outcome), received.tried
         bench.exchanged(turn, received, told)
 
 
@@ -128,6 +188,10 @@ def survivors(trajectories: list[Trajectory], keep: int) -> list[Trajectory]:
         Trajectory(number, list(best[number % len(best)].attempts), best[number % len(best)].ratio)
         for number in range(len(trajectories))
     ]
+
+
+def _came_to(ratio: float) -> str:
+    return "right" if ratio == 1.0 else f"{1 / ratio:.2f}x"
 
 
 def _ratio(outcome: Feedback | str) -> float:

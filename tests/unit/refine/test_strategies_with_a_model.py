@@ -19,6 +19,9 @@ from tests.served_model.talking import answered, asked, fake_server, in_turn, ru
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SLOW = model_new("for (int k = 0; k < 3; ++k) if (i < n) y[i] = 3.0f * x[i];", "Three times is safer.")
+SHARED = model_new(
+    "__shared__ volatile float s[64]; if (i < n) { s[threadIdx.x] = x[i]; y[i] = 3.0f * s[threadIdx.x]; }", "Staged."
+)
 OPINION = "Bottleneck: launches\nMethod: larger blocks\nPlan: use 64 threads"
 
 
@@ -76,6 +79,22 @@ async def test_beam_copies_the_best(session, server, monkeypatch):
     assert sorted(t.turn.trajectory for t in turns) == [0, 0, 1, 1, 2, 2]
     for number in (3, 4, 5):
         assert asked(server, number)[1] == RIGHT, "each goes on from the answer that was right"
+
+
+async def test_an_archive_goes_on_from_each_approach(session, server, monkeypatch):
+    in_turn(server, RIGHT, SHARED, WRONG, BROKEN, SLOW, SLOW)
+    found, turns = await run(session, server, monkeypatch, strategy="archive", trajectories=2, turns=3)
+    assert sorted((t.turn.trajectory, t.turn.number) for t in turns) == [(n, k) for n in (0, 1) for k in (1, 2, 3)]
+    assert "model" not in {one.candidate.origin.partition(":")[0] for one in found.tried[:-5]}, "rewrites come first"
+    later = [asked(server, number) for number in range(2, 6)]
+    for messages in later:
+        assert messages[1] in (RIGHT, SHARED), "what was wrong is not gone on from"
+        assert "single accesses, threads by themselves, scalar arithmetic: right" in messages[-1]
+        assert "shared memory, threads by themselves, scalar arithmetic: right" in messages[-1]
+    wishes = [messages[-1].splitlines()[-1] for messages in later]
+    assert wishes.count("Take an approach that is not in this list.") == 1, "of the second, every other turn"
+    assert wishes.count("Make the last version faster by its own approach.") == 3
+    assert len({body["seed"] for body in server.bodies}) == 6
 
 
 async def test_survivors_are_the_best_by_their_latest_answer():
