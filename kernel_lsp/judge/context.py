@@ -182,9 +182,8 @@ class Context:
 
     def rule(self, cases: Sequence[TimedCase], *, shared: bool) -> DecisionRule:
         """Return the rule by which these cases are decided; `shared` says that others compute on the GPU too."""
-        bandwidth = (
-            None if self.pairs is not None else self.harness.bandwidth
-        )  # a slow launch moves its data many times
+        # A slow launch, of which pairs are fixed, moves its data many times: what it copies meanwhile is not known.
+        bandwidth = self.harness.bandwidth if self.pairs is None else None
         copying = [case.copying_share(bandwidth) for case in cases]
         judge = self.session.settings.judge
         return DecisionRule.of(cases, judge, shared=shared, pairs=self.pairs, copying=copying)
