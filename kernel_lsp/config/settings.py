@@ -120,7 +120,7 @@ class RefineSettings(_Section):
     """Wall time for one refinement, such as 120s or 5m."""
     proposers: Annotated[list[Proposer], Names] = ["rewriter", "tuner"]
     """Who proposes candidates, in this order: `rewriter`, `tuner`, or a function of your own as `module:name`."""
-    strategy: Literal["tuner-only", "serial", "beam", "archive", "tuner-then-model"] = "tuner-then-model"
+    strategy: Literal["tuner-only", "serial", "beam", "archive", "tree", "tuner-then-model"] = "tuner-then-model"
     """How the search asks a model, if at all. Only `tuner-then-model` does without one if none is served."""
     trajectories: int = Field(default=4, ge=1, le=256)
     """Conversations with a model side by side."""

@@ -110,18 +110,43 @@ class ModelSession:
         Raises:
             ModelError: the server failed.
         """
-        target = self._session.target
-        notes = (*briefing.facts, *briefing.standing)
-        fence = source_part(target.language).fence
-        text = target.source.text
-        asked = self.prompts.render("second_opinion", gpu=briefing.gpu, fence=fence, kernel_text=text, notes=notes)
-        answer = await self._answer([Message(role="user", content=asked)], seed)
-        found: Opinion | None = read_opinion(answer.text)
+        found: Opinion | None = read_opinion(await self._consult("second_opinion", briefing, seed))
         if found is None:
             return ""
         self._talking.plan = found.plan
         self._show()
         return self.prompts.render("advice", **found.parts).strip()
+
+    async def plan(
+        self,
+        briefing: Briefing,
+        seed: int,
+        *,
+        done: Sequence[tuple[int, int, str, str]],
+        planned: Sequence[tuple[float, int, str]],
+        count: int,
+    ) -> str:
+        """Return the model's plan in its own words; `strategies.steps` reads them.
+
+        Args:
+            briefing: what is known of the kernel.
+            seed: of the answer.
+            done: steps so far: number, number of the step each builds on, text, outcome.
+            planned: steps that are not carried out: chance, number of the step each builds on, text.
+            count: most steps to plan.
+
+        Raises:
+            ModelError: the server failed.
+        """
+        return await self._consult("plan", briefing, seed, done=done, planned=planned, count=count)
+
+    async def _consult(self, template: str, briefing: Briefing, seed: int, **values: object) -> str:
+        """Return the answer to a question about the kernel as it stands, outside of any conversation."""
+        target = self._session.target
+        notes = (*briefing.facts, *briefing.standing)
+        fence, text = source_part(target.language).fence, target.source.text
+        said = self.prompts.render(template, gpu=briefing.gpu, fence=fence, kernel_text=text, notes=notes, **values)
+        return (await self._answer([Message(role="user", content=said)], seed)).text
 
     def briefing(self, tried: Sequence[Tried]) -> Briefing:
         """Return the facts on the kernel as it stands, and on candidates that others tried."""

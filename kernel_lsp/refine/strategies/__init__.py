@@ -48,12 +48,15 @@ async def archive(bench: Workbench, settings: Settings) -> None:
 
     A plain module is asked of the model at once.
     """
-    async with ModelSession(bench.session, settings, bench.talking, bench.show_again, bench.wishes) as speaker:
-        await speaker.check()
-        if not is_plain_module(bench.session.target.source):
-            await climb(bench, _TUNER_SHARE)
-        if bench.left() > 0 and bench.settled() is None:
-            await Turns(bench, speaker, settings).archive()
+    await _ask_after_climbing(bench, settings, Turns.archive)
+
+
+async def tree(bench: Workbench, settings: Settings) -> None:
+    """Search without a model first, then have one plan steps from the best, and take the likeliest.
+
+    A plain module is asked of the model at once.
+    """
+    await _ask_after_climbing(bench, settings, Turns.tree)
 
 
 async def tuner_then_model(bench: Workbench, settings: Settings) -> None:
@@ -90,6 +93,7 @@ STRATEGIES: dict[str, Strategy] = {
     "serial": Strategy(serial),
     "beam": Strategy(beam),
     "archive": Strategy(archive),
+    "tree": Strategy(tree),
     "tuner-then-model": Strategy(tuner_then_model),
 }
 
@@ -97,6 +101,17 @@ STRATEGIES: dict[str, Strategy] = {
 async def _ask(bench: Workbench, settings: Settings, *, beam: bool) -> None:
     async with ModelSession(bench.session, settings, bench.talking, bench.show_again, bench.wishes) as speaker:
         await _turns(bench, speaker, settings, beam=beam)
+
+
+async def _ask_after_climbing(
+    bench: Workbench, settings: Settings, ask: Callable[[Turns], Coroutine[Any, Any, None]]
+) -> None:
+    async with ModelSession(bench.session, settings, bench.talking, bench.show_again, bench.wishes) as speaker:
+        await speaker.check()
+        if not is_plain_module(bench.session.target.source):
+            await climb(bench, _TUNER_SHARE)
+        if bench.left() > 0 and bench.settled() is None:
+            await ask(Turns(bench, speaker, settings))
 
 
 async def _turns(bench: Workbench, speaker: ModelSession, settings: Settings, *, beam: bool) -> None:

@@ -20,7 +20,7 @@ class Elite:
     Attributes:
         approach: None where it is not known.
         ratio: its time over that of the user's file; 1 where it is right and was not timed.
-        conversation: turns that led to it, the last of which is the candidate.
+        conversation: turns that end in the candidate.
     """
 
     approach: Approach | None

@@ -1,8 +1,9 @@
 """With a model: trajectories of turns, each answer built, checked and judged, its outcome told before the next turn.
 
 `serial` keeps trajectories independent, `beam` keeps the best of them after each turn and copies those (Baronio et al.,
-arXiv 2507.11948, section 5), `archive` goes on from the best of each approach (`strategies.elites`). Answers are
-generated while others are built and measured. The best variant counts, not the last.
+arXiv 2507.11948, section 5), `archive` goes on from the best of each approach (`strategies.elites`), `tree` has the
+model plan steps before it takes them (`strategies.steps`). Answers are generated while others are built and measured.
+The best variant counts, not the last.
 """
 
 import asyncio
@@ -21,10 +22,12 @@ from kernel_lsp.refine.model_session import ModelSession
 from kernel_lsp.refine.outcome import ModelTurn
 from kernel_lsp.refine.proposer import Feedback
 from kernel_lsp.refine.strategies.elites import Archive, Elite
+from kernel_lsp.refine.strategies.steps import PlannedStep, StepTree, read_plan
 from kernel_lsp.refine.workbench import Workbench
 from kernel_lsp.source.candidate import Candidate
 
 _SEEDS = 1000  # between trajectories
+_PLANLESS = "The model planned no step in the form it was asked for; versions were asked for without a plan."
 
 
 @dataclass
@@ -122,6 +125,52 @@ class Turns:
         known = [(str(one.approach), _came_to(one.ratio)) for one in archive.elites if one.approach is not None]
         return self._speaker.prompts.render("approaches", approaches=known, other=other).strip() if known else ""
 
+    async def tree(self) -> None:
+        """Have steps planned, carry out the likeliest of them side by side, and plan anew with what came of them.
+
+        Raises:
+            ModelError: the server failed before any answer came.
+        """
+        tree = StepTree()
+        for number in range(1, self._turns + 1):
+            if not self._may_go_on():
+                return
+            await self._plan(tree, number)
+            taken = tree.take(self._settings.trajectories)
+            trajectories = [Trajectory(n, list(tree.conversation(step))) for n, step in enumerate(taken)]
+            before = [len(trajectory.attempts) for trajectory in trajectories]
+
+            async def turn(trajectory: Trajectory, number: int = number, taken: list[PlannedStep] = taken) -> None:
+                step = taken[trajectory.number] if taken else None
+                wish = self._speaker.prompts.render("step", step=step.text, why=step.why).strip() if step else ""
+                await self._turn(trajectory, number, wish)
+
+            await self._together(trajectories or [Trajectory(0)], turn)
+            for step, trajectory, had in zip(taken, trajectories, before, strict=True):
+                if len(trajectory.attempts) > had:
+                    tree.finish(step, trajectory.ratio, trajectory.attempts)
+
+    async def _plan(self, tree: StepTree, number: int) -> None:
+        """Ask for a plan; without a step in it the next version is asked for without one, and a note says so."""
+        bench, speaker = self._bench, self._speaker
+        bench.show("the model is planning")
+        try:
+            async with asyncio.timeout(max(bench.left(), 0.1)):
+                said = await speaker.plan(
+                    speaker.briefing(bench.result.tried),
+                    bench.seed + number,
+                    done=[(one.number, one.planned.after, one.planned.text, _came_to(one.ratio)) for one in tree.done],
+                    planned=[(one.chance, one.after, one.text) for one in tree.planned],
+                    count=2 * self._settings.trajectories,
+                )
+        except TimeoutError:
+            return
+        tree.plan(read_plan(said))
+        if tree.planned:
+            bench.talking.plan = tree.planned[0].text
+        elif _PLANLESS not in bench.notes:
+            bench.notes.append(_PLANLESS)
+
     async def _alone(self, trajectory: Trajectory) -> None:
         for _ in range(self._turns):
             if not self._may_go_on():
@@ -191,7 +240,7 @@ def survivors(trajectories: list[Trajectory], keep: int) -> list[Trajectory]:
 
 
 def _came_to(ratio: float) -> str:
-    return "right" if ratio == 1.0 else f"{1 / ratio:.2f}x"
+    return "not right" if ratio == float("inf") else "right" if ratio == 1.0 else f"{1 / ratio:.2f}x"
 
 
 def _ratio(outcome: Feedback | str) -> float:

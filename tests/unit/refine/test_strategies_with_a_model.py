@@ -97,6 +97,38 @@ async def test_an_archive_goes_on_from_each_approach(session, server, monkeypatc
     assert len({body["seed"] for body in server.bodies}) == 6
 
 
+async def test_a_tree_plans_before_it_takes_a_step(session, server, monkeypatch):
+    plans = (
+        "0.4 | 0 | Read twice. | No.\n0.9 | 0 | Use 64 threads a block. | Fewer blocks.",
+        "0.8 | 0 | Use 64 threads a block. | The index was wrong.\n0.9 | 1 | Build on what failed. | No.",
+        "0.5 | 2 | Loop in the kernel. | More work.",
+    )
+    in_turn(server, plans[0], WRONG, plans[1], RIGHT, plans[2], SLOW)
+    _, turns = await run(session, server, monkeypatch, strategy="tree", trajectories=1, turns=3)
+    assert [t.turn.number for t in turns] == [1, 2, 3]
+    planning, answers = [asked(server, n) for n in (0, 2, 4)], [asked(server, n) for n in (1, 3, 5)]
+    assert all("CHANCE | ON | STEP | WHY" in said[0] and len(said) == 1 for said in planning)
+    assert "1. on 0: Use 64 threads a block. Result: not right" in planning[1][0]
+    assert "0.4 | 0 | Read twice." in planning[1][0], "which is planned and was not taken"
+    assert "2. on 0: Use 64 threads a block. Result: right" in planning[2][0]
+    assert "Read twice" not in planning[2][0], "the second plan dropped it"
+    assert "Take this step in the next version, and no other: Use 64 threads a block." in answers[0][-1]
+    assert "The reason for it: Fewer blocks." in answers[0][-1]
+    assert [len(said) for said in answers] == [1, 3, 5]
+    assert (answers[1][1], answers[2][1], answers[2][3]) == (WRONG, WRONG, RIGHT)
+    assert answers[2][-1].splitlines()[-2:] == [
+        "Take this step in the next version, and no other: Loop in the kernel.",
+        "The reason for it: More work.",
+    ]
+
+
+async def test_without_a_plan_a_tree_asks_all_the_same_and_says_so(session, server, monkeypatch):
+    in_turn(server, "I would make it faster.", RIGHT, "So would I.", SLOW)
+    found, turns = await run(session, server, monkeypatch, strategy="tree", trajectories=2, turns=2)
+    assert len(turns) == 2
+    assert [note for note in found.notes if "planned no step" in note] == list(found.notes)
+
+
 async def test_survivors_are_the_best_by_their_latest_answer():
     ranked = [Trajectory(0, ratio=float("inf")), Trajectory(1, ratio=0.8), Trajectory(2, ratio=0.5), Trajectory(3)]
     kept = survivors(ranked, 2)
