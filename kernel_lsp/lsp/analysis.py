@@ -17,7 +17,7 @@ from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.compiled import CompiledKernel, CompiledText, MachineLine
 from kernel_lsp.lsp.diagnostics import Board
 from kernel_lsp.lsp.documents import Document, Documents
-from kernel_lsp.lsp.process import Service, ServiceFailure
+from kernel_lsp.lsp.process import Service, ServiceFailure, ServiceGoneError
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.wire import KernelCode, from_json
 from kernel_lsp.lsp.workspace import Permission
@@ -208,7 +208,10 @@ class Analysis:
         settings = self._settings.at(document.path).model_dump(mode="json")
         settings |= {"arch": [arch]} if arch else {}
         params = {"path": str(document.path), "text": document.text, "settings": settings, "part": part}
-        return await self._service.ask("analyse", params, on_event)
+        try:
+            return await self._service.ask("analyse", params, on_event)
+        except ServiceGoneError:  # somebody killed it; a text that ends its process does so again
+            return await self._service.ask("analyse", params, on_event)
 
     def _compiled(self, uri: str, task: "asyncio.Task[None]") -> None:
         if self._running.get(uri) is task:

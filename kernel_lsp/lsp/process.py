@@ -31,6 +31,10 @@ class ServiceFailure(Exception):  # noqa: N818 - it is the work that failed
         self.kind = kind
 
 
+class ServiceGoneError(RunnerError):
+    """The process died before it answered, or had died when it was asked."""
+
+
 class Service:
     """A service process, started at the first request and again after it died.
 
@@ -59,7 +63,8 @@ class Service:
             on_event: hears each event that the work emits.
 
         Raises:
-            RunnerError: the process cannot be started, or died meanwhile.
+            RunnerError: the process cannot be started.
+            ServiceGoneError: it died meanwhile.
             KernelLspError: what the work raised for the user to fix.
             ServiceFailure: any other error in it.
         """
@@ -167,5 +172,5 @@ def _raised(described: Mapping[str, Any]) -> Exception:
     return kind(described["message"], Path(path) if path else None, described.get("line"), described.get("fix"))
 
 
-def _gone() -> RunnerError:
-    return RunnerError("The process that did this work is gone.", fix="Try again; the log may say why it ended.")
+def _gone() -> ServiceGoneError:
+    return ServiceGoneError("The process that did this work is gone.", fix="Try again; the log may say why it ended.")

@@ -283,13 +283,18 @@ async def test_nothing_outlives_it(end, tmp_path):
 
 
 @pytest.mark.asyncio
-async def test_a_compile_process_that_dies_is_replaced(tmp_path):
+@pytest.mark.parametrize("asked", [False, True])
+async def test_a_compile_process_that_dies_is_replaced(asked, tmp_path):
     async with editor(tmp_path, real=True) as session:
         uri = session.open(tmp_path / "scale.cu", BAD, "cuda")
         await session.until(lambda: messages(session, uri))
         before = below(session.pid)
         for pid in before:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGSTOP if asked else signal.SIGKILL)
         session.edit(uri, BAD.replace("two", "three"))
+        if asked:  # it dies with the question in its hands
+            await asyncio.sleep(1)
+            for pid in before:
+                os.kill(pid, signal.SIGKILL)
         await session.until(lambda: any("three" in text for text in messages(session, uri)))
         assert not before & below(session.pid)
