@@ -1,5 +1,4 @@
 import { execFile } from "node:child_process";
-import { readFile } from "node:fs/promises";
 import { promisify } from "node:util";
 import * as vscode from "vscode";
 import type { Server } from "./server";
@@ -7,8 +6,6 @@ import type { Server } from "./server";
 const DOCTOR_MS = 60_000;
 const LOG_LINES = 60;
 const FENCE = "```";
-/** In the folder of the extension's logs, under the name of its output channel. */
-const LOG_FILE = "Kernel LSP.log";
 
 /**
  * Opens a text with what a report of a problem needs beside the person's own words: versions, settings that were changed,
@@ -38,7 +35,7 @@ export async function writeReport(server: Server): Promise<void> {
     "",
     ...fenced("Settings that were changed", "json", JSON.stringify(changed(server), null, 2)),
     ...fenced("What `kernel-lsp doctor` prints", "text", doctor),
-    ...fenced(`The last ${LOG_LINES} lines of the log`, "text", await endOfLog(server)),
+    ...fenced(`The last ${LOG_LINES} lines of the log`, "text", server.kept.last(LOG_LINES)),
   ].join("\n");
   const document = await vscode.workspace.openTextDocument({ language: "markdown", content });
   const editor = await vscode.window.showTextDocument(document, { preview: false });
@@ -82,15 +79,6 @@ async function doctorOf(server: Server): Promise<string> {
   } catch (error) {
     const { stdout } = error as { stdout?: string };
     return stdout === undefined || stdout === "" ? String(error) : stdout; // it ends with a status where something lacks
-  }
-}
-
-async function endOfLog(server: Server): Promise<string> {
-  try {
-    const text = await readFile(vscode.Uri.joinPath(server.context.logUri, LOG_FILE).fsPath, "utf8");
-    return text.trimEnd().split("\n").slice(-LOG_LINES).join("\n");
-  } catch {
-    return "none was found; the command Show Log has it";
   }
 }
 

@@ -14,6 +14,7 @@ import {
 import { DOCUMENTS } from "./files";
 import { findServer } from "./find";
 import { installServer } from "./install";
+import { Log } from "./log";
 import type { Command, JobRecord, Requests, ServerStatus } from "./protocol";
 import { SECTION, said } from "./settings";
 
@@ -38,7 +39,8 @@ export class Server implements vscode.Disposable {
   /** What runs, and where it was found. */
   where = "";
   status: ServerStatus | undefined;
-  readonly log = vscode.window.createOutputChannel("Kernel LSP", { log: true });
+  readonly kept = new Log("Kernel LSP");
+  readonly log = this.kept.channel;
   readonly commands = new Map<string, Local>();
 
   readonly #changed = new vscode.EventEmitter<void>();

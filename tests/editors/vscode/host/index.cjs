@@ -141,6 +141,21 @@ const tests = {
     assert.equal(capabilities.virtualWorkspaces.supported, false);
     assert.deepEqual(extensionKind, ["workspace"]);
   },
+  async "a report has what somebody else needs to know"() {
+    await set("refine.turns", 3);
+    await vscode.commands.executeCommand("kernelLsp.report");
+    const { document } = vscode.window.activeTextEditor;
+    const text = document.getText();
+    assert.equal(document.isUntitled, true, "nobody has it yet");
+    const { version } = vscode.extensions.getExtension("kernel-lsp.kernel-lsp").packageJSON;
+    assert.match(text, new RegExp(`- extension: ${version}\n`));
+    assert.match(text, /- server: .*, found by /);
+    assert.match(text, /"kernel-lsp.refine.turns": 3/);
+    assert.match(text, /nvrtc +[\d.]+/, "what doctor prints");
+    assert.match(text, /\[info\] starting .*kernel-lsp, found by/, "the log");
+    await set("refine.turns", undefined);
+    await vscode.commands.executeCommand("workbench.action.revertAndCloseActiveEditor");
+  },
 };
 
 exports.run = async () => {
