@@ -163,6 +163,7 @@ await sit({ vsix }, folder, "broken.cu", async (me, server) => {
   await me.page.locator(".view-line", { hasText: "found by" }).last().waitFor(); // the log says what was started
 
   await me.status("Kernel LSP").click();
+  await me.page.locator(".quick-input-list .monaco-list-row", { hasText: "Restart Server" }).waitFor();
   await me.page.keyboard.type("Documentation"); // the list shows only a part of its rows
   await me.page.locator(".quick-input-list .monaco-list-row", { hasText: "Documentation" }).click();
   await me.page.locator(".tab", { hasText: /Preview readme/i }).waitFor();
