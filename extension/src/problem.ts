@@ -2,6 +2,7 @@ import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import * as vscode from "vscode";
 import type { Server } from "./server";
+import { changed } from "./settings";
 
 const DOCTOR_MS = 60_000;
 const LOG_LINES = 60;
@@ -33,7 +34,7 @@ export async function writeReport(server: Server): Promise<void> {
     "",
     ...versions(server).map(([name, value]) => `- ${name}: ${value}`),
     "",
-    ...fenced("Settings that were changed", "json", JSON.stringify(changed(server), null, 2)),
+    ...fenced("Settings that were changed", "json", JSON.stringify(changed(server.context), null, 2)),
     ...fenced("What `kernel-lsp doctor` prints", "text", doctor),
     ...fenced(`The last ${LOG_LINES} lines of the log`, "text", server.kept.last(LOG_LINES)),
   ].join("\n");
@@ -54,20 +55,6 @@ function versions(server: Server): [string, string][] {
     ["GPU", status === undefined ? "unknown" : (status.gpu?.name ?? "none")],
     ["model", status?.model ?? "none"],
   ];
-}
-
-/** The values of this extension's settings that somebody set, by their names. */
-function changed(server: Server): Record<string, unknown> {
-  const { contributes } = server.context.extension.packageJSON as {
-    contributes: { configuration: { properties: Record<string, unknown> }[] };
-  };
-  const configuration = vscode.workspace.getConfiguration();
-  const names = contributes.configuration.flatMap(({ properties }) => Object.keys(properties));
-  const given = names.filter((name) => {
-    const found = configuration.inspect(name);
-    return [found?.globalValue, found?.workspaceValue, found?.workspaceFolderValue].some((one) => one !== undefined);
-  });
-  return Object.fromEntries(given.map((name) => [name, configuration.get(name)]));
 }
 
 async function doctorOf(server: Server): Promise<string> {

@@ -6,21 +6,29 @@ interface Manifest {
   contributes: { configuration: { properties: Record<string, unknown> }[] };
 }
 
-/**
- * What the user or the workspace has set, by dotted name. Defaults are left out: a project's own settings count for
- * more than they do. So are settings of the extension itself, which the server does not know.
- */
-export function said(context: vscode.ExtensionContext): Record<string, unknown> {
+/** What the user or the workspace has set, by VS Code's names; defaults are left out. */
+export function changed(context: vscode.ExtensionContext): Record<string, unknown> {
   const { contributes } = context.extension.packageJSON as Manifest;
   const settings = vscode.workspace.getConfiguration();
   const found: Record<string, unknown> = {};
   for (const key of contributes.configuration.flatMap((section) => Object.keys(section.properties))) {
-    // The server's names have underscores where VS Code's have capitals.
-    const name = key.slice(SECTION.length + 1).replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-    if (name.startsWith("server.") || name.startsWith("trace.")) continue;
     const known = settings.inspect(key);
     const value = known?.workspaceFolderValue ?? known?.workspaceValue ?? known?.globalValue;
-    if (value !== undefined) found[name] = value;
+    if (value !== undefined) found[key] = value;
+  }
+  return found;
+}
+
+/**
+ * The same by the server's dotted names. A project's own settings count for more than defaults do. Settings of the
+ * extension itself are left out, which the server does not know.
+ */
+export function said(context: vscode.ExtensionContext): Record<string, unknown> {
+  const found: Record<string, unknown> = {};
+  for (const [key, value] of Object.entries(changed(context))) {
+    // The server's names have underscores where VS Code's have capitals.
+    const name = key.slice(SECTION.length + 1).replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+    if (!name.startsWith("server.") && !name.startsWith("trace.")) found[name] = value;
   }
   return found;
 }

@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.served_model.fake_server import FakeServer, drawn
-from tests.training.test_fine_tuning import PYTHON, ROOT
+from tests.training.command import ROOT, call, environment
+from tests.training.test_fine_tuning import PYTHON
 
 TURNS, TRAJECTORIES = 2, 4
 
@@ -57,12 +56,12 @@ class PolicyRun:
             "LEARN_POLICY_RATE": 0.01,
             **settings,
         }
-        environment = os.environ | {f"KERNEL_LSP_{name}": str(value) for name, value in wanted.items()}
-        environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-        call = [sys.executable, "-c", "from kernel_lsp.cli.main import main; main()", "model", "train", "grpo"]
-        call += [str(self.kernel), "--adapter", "mine", "--weights", str(self.model), "--steps", str(steps), *more]
+        words = ("--adapter", "mine", "--weights", self.model, "--steps", steps, *more)
+        command = call("model", "train", "grpo", self.kernel, *words)
         pipe = asyncio.subprocess.PIPE
-        return await asyncio.create_subprocess_exec(*call, env=environment, cwd=ROOT, stdout=pipe, stderr=pipe)
+        return await asyncio.create_subprocess_exec(
+            *command, env=environment(wanted), cwd=ROOT, stdout=pipe, stderr=pipe
+        )
 
     async def run(self, *more: str, code: int = 0, **settings: object) -> str:
         """Run the command to its end and return what it printed, on one line."""

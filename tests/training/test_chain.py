@@ -7,26 +7,25 @@ goes on from there, and what came of it is compared with the model on another ke
 
 import asyncio
 import json
-import os
 import re
 import shutil
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.served_model.fake_server import FakeServer, said
 from tests.served_model.fixture import VLLM_PYTHON, Learned, learned_model, needs_vllm
 from tests.served_model.scale import KERNEL, write_scale
-from tests.training.test_fine_tuning import PYTHON, ROOT
+from tests.served_model.talking import fake_server, in_turn
+from tests.training.command import ROOT, call, environment
+from tests.training.test_fine_tuning import PYTHON
 from tests.training.test_fine_tuning import pytestmark as needs_training
 from tests.unit.learn.test_cheats_earn_nothing import RANDOM, RIGHT, WRONG, edit
 
 pytestmark = [*needs_training, *needs_vllm, pytest.mark.asyncio, pytest.mark.timeout(900)]
 
-THOUGHT = "Larger blocks."
+THOUGHT = "Let me see."
 STEPS, TRAJECTORIES, SAMPLES = 2, 8, 2
 
 
@@ -53,12 +52,9 @@ class Chain:
             "LEARN_RANK": 4,
             **settings,
         }
-        environment = os.environ | {f"KERNEL_LSP_{name}": str(value) for name, value in wanted.items()}
-        environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-        environment |= {"XDG_RUNTIME_DIR": str(self.folder / "run")}
-        call = [sys.executable, "-c", "from kernel_lsp.cli.main import main; main()", *map(str, command)]
+        known = environment(wanted) | {"XDG_RUNTIME_DIR": str(self.folder / "run")}
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*call, env=environment, cwd=ROOT, stdout=pipe, stderr=pipe)
+        process = await asyncio.create_subprocess_exec(*call(*command), env=known, cwd=ROOT, stdout=pipe, stderr=pipe)
         out, err = await process.communicate()
         told = (out + err).decode()
         assert process.returncode == code, told
@@ -67,14 +63,11 @@ class Chain:
 
 async def searched(chain: Chain, kernel: Path) -> list[tuple[str, str]]:
     """Search with a model that says what is right, and return what it was asked."""
-    socket = chain.folder / "socket"
-    server = FakeServer(socket, key=None)
-    server.reply = lambda _: [said(reasoning=THOUGHT), said(edit(RIGHT), tokens=9), said(finish="stop", tokens=9)]
-    await server.open()
-    model = {"MODEL_ENDPOINT": f"unix:{socket}", "MODEL_NAME": "tiny"}
-    talk = {"REFINE_STRATEGY": "serial", "REFINE_TRAJECTORIES": 1, "REFINE_TURNS": 1, "REFINE_BUDGET": 200}
-    found = await chain.run("refine", kernel, **model, **talk)
-    await server.close()
+    async with fake_server() as server:
+        in_turn(server, edit(RIGHT))
+        model = {"MODEL_ENDPOINT": f"unix:{server.socket}", "MODEL_NAME": "tiny"}
+        talk = {"REFINE_STRATEGY": "serial", "REFINE_TRAJECTORIES": 1, "REFINE_TURNS": 1, "REFINE_BUDGET": 200}
+        found = await chain.run("refine", kernel, **model, **talk)
     assert "of 1 candidates 1 build and 1 are right" in found
     return [(message["role"], message["content"]) for message in server.bodies[0]["messages"]]
 

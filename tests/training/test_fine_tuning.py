@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,9 +15,9 @@ from kernel_lsp.learn.collect import collect
 from kernel_lsp.learn.memory import adapter_parameters
 from kernel_lsp.learn.prune import Rules
 from kernel_lsp.store.store import open_store
+from tests.training.command import ROOT, call, environment
 from tests.unit.learn.made_up import told
 
-ROOT = Path(__file__).parents[2]
 PYTHON = Path(os.environ.get("TEST_TRAIN_PYTHON", ROOT / ".venv-train/bin/python"))
 """The Python that has what trains: `.ci/run` installs it there."""
 pytestmark = [
@@ -65,12 +64,9 @@ def dataset(tmp_path_factory) -> Path:
 def start(folder: Path, dataset: Path, model: Path, *more: str) -> "subprocess.Popen[str]":
     settings = {"PATHS_DATA": folder, "LEARN_PYTHON": PYTHON, "LEARN_RATE": 0.02, "LEARN_CHECKPOINT": 1}
     settings |= {"LEARN_BATCH": 4, "LEARN_RANK": 4, "LEARN_LENGTH": 512}
-    environment = os.environ | {f"KERNEL_LSP_{name}": str(value) for name, value in settings.items()}
-    environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    call = [sys.executable, "-c", "from kernel_lsp.cli.main import main; main()", "model", "train", "sft"]
-    call += [str(dataset), "--weights", str(model), *more]
+    command = call("model", "train", "sft", dataset, "--weights", model, *more)
     pipe = subprocess.PIPE
-    return subprocess.Popen(call, env=environment, cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(command, env=environment(settings), cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
 
 
 def finished(process: "subprocess.Popen[str]", code: int = 0) -> str:

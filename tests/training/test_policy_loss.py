@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.test_fine_tuning import PYTHON, ROOT, made
+from tests.training.command import ROOT
+from tests.training.test_fine_tuning import PYTHON, made
 from tests.training.test_fine_tuning import pytestmark as needs_training
 
 pytestmark = needs_training
