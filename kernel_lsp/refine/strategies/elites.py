@@ -35,9 +35,6 @@ class Archive:
         self._rng = rng
         self._best: dict[Approach | None, Elite] = {}
 
-    def __len__(self) -> int:
-        return len(self._best)
-
     @property
     def elites(self) -> Sequence[Elite]:
         """Return what is kept, the fastest first; of equals that which came first."""

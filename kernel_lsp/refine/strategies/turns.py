@@ -27,6 +27,7 @@ from kernel_lsp.refine.workbench import Workbench
 from kernel_lsp.source.candidate import Candidate
 
 _SEEDS = 1000  # between trajectories
+_FAILED, _RIGHT, _BUILT = float("inf"), 1.0, 2.0  # ratios of what was not timed
 _PLANLESS = "The model planned no step in the form it was asked for; versions were asked for without a plan."
 
 
@@ -44,7 +45,7 @@ class Trajectory:
 
     number: int
     attempts: list[PastTurn] = field(default_factory=list[PastTurn])
-    ratio: float = float("inf")
+    ratio: float = _FAILED
     latest: Candidate | None = None
 
 
@@ -115,7 +116,7 @@ class Turns:
         self, archive: Archive, candidate: Candidate, ratio: float, conversation: Sequence[PastTurn]
     ) -> None:
         """Put a candidate that is right into the archive, if a conversation can express it."""
-        if ratio == float("inf") or not conversation:
+        if ratio == _FAILED or not conversation:
             return
         built = await self._bench.built(candidate)
         archive.add(Elite(None if built is None else approach_of(built), ratio, tuple(conversation)))
@@ -138,17 +139,18 @@ class Turns:
             await self._plan(tree, number)
             taken = tree.take(self._settings.trajectories)
             trajectories = [Trajectory(n, list(tree.conversation(step))) for n, step in enumerate(taken)]
-            before = [len(trajectory.attempts) for trajectory in trajectories]
 
             async def turn(trajectory: Trajectory, number: int = number, taken: list[PlannedStep] = taken) -> None:
-                step = taken[trajectory.number] if taken else None
-                wish = self._speaker.prompts.render("step", step=step.text, why=step.why).strip() if step else ""
+                if not taken:
+                    await self._turn(trajectory, number)
+                    return
+                step, had = taken[trajectory.number], len(trajectory.attempts)
+                wish = self._speaker.prompts.render("step", step=step.text, why=step.why).strip()
                 await self._turn(trajectory, number, wish)
+                if len(trajectory.attempts) > had:  # else the time was up
+                    tree.finish(step, trajectory.ratio, trajectory.attempts)
 
             await self._together(trajectories or [Trajectory(0)], turn)
-            for step, trajectory, had in zip(taken, trajectories, before, strict=True):
-                if len(trajectory.attempts) > had:
-                    tree.finish(step, trajectory.ratio, trajectory.attempts)
 
     async def _plan(self, tree: StepTree, number: int) -> None:
         """Ask for a plan; without a step in it the next version is asked for without one, and a note says so."""
@@ -240,12 +242,13 @@ def survivors(trajectories: list[Trajectory], keep: int) -> list[Trajectory]:
 
 
 def _came_to(ratio: float) -> str:
-    return "not right" if ratio == float("inf") else "right" if ratio == 1.0 else f"{1 / ratio:.2f}x"
+    untimed = {_FAILED: "not right", _RIGHT: "right", _BUILT: "it builds; nothing else is known"}
+    return untimed.get(ratio) or f"{1 / ratio:.2f}x"
 
 
 def _ratio(outcome: Feedback | str) -> float:
     if isinstance(outcome, str) or kind_of(outcome.verdict) != "correct":
-        return float("inf")
+        return _FAILED
     if outcome.verdict is Outcome.UNTIMED and outcome.stage is not Stage.CORRECT:
-        return 2.0  # it builds; nothing else is known
-    return outcome.ratio or 1.0
+        return _BUILT
+    return outcome.ratio or _RIGHT

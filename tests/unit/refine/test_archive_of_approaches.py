@@ -74,7 +74,7 @@ def test_the_best_of_each_approach_is_kept() -> None:
         False,
     ]
     assert [one.ratio for one in archive.elites] == [0.8, 1.2]
-    assert len(archive) == 2
+    assert len(archive.elites) == 2
     assert archive.add(Elite(None, 0.7, ()))
     assert archive.elites[0].approach is None
 
