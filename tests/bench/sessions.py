@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings, PathSettings, RunnerSettings, Settings
 from kernel_lsp.device.nvml import find_gpus
@@ -74,7 +72,7 @@ def kept(verdict: Verdict) -> dict[str, Any]:
         "shared": bool(verdict.evidence.device and verdict.evidence.device.shared),
         "sm_clock_mhz": verdict.evidence.device.sm_clock_mhz if verdict.evidence.device else None,
         "discarded": verdict.evidence.discarded_blocks,
-        "steady_load": msgspec.to_builtins(verdict.evidence.sustained),
+        "steady_load": load.model_dump(mode="json") if (load := verdict.evidence.sustained) else None,
         "skipped": {
             check.name: check.detail for check in verdict.evidence.checks if check.status == CheckStatus.SKIPPED
         },

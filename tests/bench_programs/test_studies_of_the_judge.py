@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from tests.bench import aa, faults, judge_speed, misfits, placement, power, shards, specimens
+from tests.bench.sessions import kept
+from tests.unit.report.sample_verdicts import evidence, faster, steady
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,6 +62,12 @@ def test_a_study_runs_in_workers_and_is_taken_up_again(tmp_path: Path) -> None:
         (0, "UNTIMED", "correct"),
         (1, "UNTIMED", "correct"),
     ]
+
+
+def test_a_row_can_be_written_of_a_verdict_with_a_steady_load_and_of_one_without() -> None:
+    loaded, without = (json.loads(json.dumps(kept(faster(evidence=evidence(sustained=s))))) for s in (steady(), None))
+    assert loaded["steady_load"]["baseline_clock_mhz"] == 1900
+    assert without["steady_load"] is None
 
 
 def test_an_interrupted_study_ends_with_a_record_of_what_there_is(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from kernel_lsp.judge.verdict import (
     Mismatch,
     Outcome,
     Stage,
+    SustainedRun,
     Verdict,
 )
 
@@ -109,6 +110,25 @@ def evidence(**changes) -> Evidence:
         "command": "kernel-lsp judge kernels/rmsnorm.cu candidate.cu --workload kernels/rmsnorm_workload.py",
     }
     return Evidence(**given | changes)
+
+
+def steady() -> SustainedRun:
+    return SustainedRun(
+        case="n=1",
+        seconds=2.0,
+        baseline_us=100.0,
+        candidate_us=80.0,
+        speedup=1.25,
+        interval=(1.24, 1.26),
+        baseline_mj=60.0,
+        candidate_mj=55.0,
+        baseline_w=600.0,
+        candidate_w=690.0,
+        limit_w=700.0,
+        baseline_clock_mhz=1900.0,
+        candidate_clock_mhz=1700.0,
+        throttle=("power cap",),
+    )
 
 
 def faster(**changes) -> Verdict:

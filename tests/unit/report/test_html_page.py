@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from kernel_lsp.cli.main import app
-from kernel_lsp.judge.verdict import SustainedRun, Trace, TracedGroup
+from kernel_lsp.judge.verdict import Trace, TracedGroup
 from kernel_lsp.report.page import verdict_page
 from kernel_lsp.report.page.elements import joined, tag
 from kernel_lsp.report.view.verdict import Step
 from kernel_lsp.store.store import open_store
-from tests.unit.report.sample_verdicts import build_failed, evidence, faster, wrong
+from tests.unit.report.sample_verdicts import build_failed, evidence, faster, steady, wrong
 
 EVIL = "</script><script>alert('x')</script><img src=x onerror=alert(1)>"
 VOID = {"meta"}
@@ -63,25 +63,6 @@ def traced() -> Trace:
         claimed_us=29.0,
         groups=(group,),
         never_launched=(),
-    )
-
-
-def steady() -> SustainedRun:
-    return SustainedRun(
-        case="n=1",
-        seconds=2.0,
-        baseline_us=100.0,
-        candidate_us=80.0,
-        speedup=1.25,
-        interval=(1.24, 1.26),
-        baseline_mj=60.0,
-        candidate_mj=55.0,
-        baseline_w=600.0,
-        candidate_w=690.0,
-        limit_w=700.0,
-        baseline_clock_mhz=1900.0,
-        candidate_clock_mhz=1700.0,
-        throttle=("power cap",),
     )
 
 
