@@ -115,7 +115,7 @@ async def _doubt(context: Context, pair: PairedMeasurement, series: Series, rng:
     harness, findings, measured = context.harness, context.findings, context.measured
     if (ruling := check_recordings(harness, context.cases, pair.recorded["B"], pair.recorded["A"])) is not None:
         return findings.fail(_AGAIN, ruling)
-    replays = Replays(harness, candidate, measured.profile, rng)
+    replays = Replays(harness, candidate, measured.profile, rng, findings.prints)
     for subject in context.reloaded:  # their inputs were replaced during the confirmation
         for case in pair.placed:
             await fill(harness, subject, case, case.draw)
