@@ -487,8 +487,8 @@ MOST_DISK_BYTES: Final = 8 << 30
 """Files of one worker's session. Chosen."""
 MOST_LOG_BYTES: Final = 64 << 20
 """Log of one worker, which then starts anew. Chosen."""
-PLENTY_MEMORY_BYTES: Final = 32 << 30
-"""Memory of a GPU from which on more warm workers are kept ready. Chosen: each takes about a GiB, and six of them
-leave four fifths of it free."""
+ROOMY_BYTES: Final = 32 << 30
+"""Free memory of a GPU, and half of all that it has, from which on more than a few warm workers are kept ready. Chosen:
+each takes about half a GiB; 18 sessions that kept eight each, whatever was free, filled an H200's 140."""
 WATCH_SECONDS: Final = 0.25
 """Time between two looks at the sessions of workers. Chosen."""

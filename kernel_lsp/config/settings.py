@@ -216,8 +216,8 @@ class BuildSettings(_Section):
 class RunnerSettings(_Section):
     """The processes that compile and run kernels."""
 
-    deadline_floor_s: float = Field(default=2.0, gt=0)
-    """A run is never stopped earlier than this, in seconds."""
+    deadline_floor_s: float = Field(default=5.0, gt=0)
+    """A run is never stopped earlier than this, in seconds; on a busy machine a driver takes three to report a trap."""
     deadline_factor: float = Field(default=20.0, ge=1)
     """A run is stopped after this many times the baseline's own time, once the floor has passed."""
     compile_workers: int = Field(default_factory=_compile_workers, ge=1)

@@ -15,7 +15,7 @@ from kernel_lsp.compiler.binary import Binary
 from kernel_lsp.compiler.emulated import emulated_devices
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.nvml import Gpu, uses
+from kernel_lsp.device.nvml import Gpu, free_bytes, uses
 from kernel_lsp.errors import CannotJudgeError, RunnerError
 from kernel_lsp.judge.building import Builders, Built
 from kernel_lsp.judge.errors import UnjudgedError, named_as_given, reason_of
@@ -89,7 +89,7 @@ class Harness:
         self.launch_time = LaunchTime(settings.judge.slow_budget_s)
         self._oracle: Worker | None = None
         self._probes: Binary | None = None
-        self._warm_workers = WarmWorkers(self._start_subject)
+        self._warm_workers = WarmWorkers(self._start_subject, self._roomy)
         self.tools = SanitizerTools(pool)
         self._subjects: dict[str, Worker] = {}
         self._parting: list[asyncio.Task[None]] = []
@@ -354,8 +354,7 @@ class Harness:
     def refill(self) -> None:
         """Start setting up workers for later versions if few are left; not to be called while anything is timed."""
         if self.gpu:
-            roomy = self.gpu.memory_bytes > policy.PLENTY_MEMORY_BYTES and not self.large
-            self._warm_workers.refill(plenty=roomy and bool(self._subjects))
+            self._warm_workers.refill(many=bool(self._subjects) and not self.large)
             if self.prepares_final_checks:
                 self.tools.refill()
 
@@ -374,6 +373,10 @@ class Harness:
         """Wait until no worker or tool is being set up, for that takes the GPU's time too."""
         await self._warm_workers.settle()
         await self.tools.settle()
+
+    def _roomy(self) -> bool:
+        """Return True while others, further sessions among them, have enough of the GPU's memory left."""
+        return self.gpu is not None and free_bytes(self.gpu) >= max(policy.ROOMY_BYTES, self.gpu.memory_bytes // 2)
 
     async def _start_subject(self) -> Worker:
         python = compiler_part(self.target.language).compiles_at_launch or self.target.workload.problem

@@ -15,14 +15,14 @@ _MORE_WARM = 8
 
 
 class WarmWorkers:
-    """A stock of ready workers; `set_up` starts one.
+    """A stock of ready workers; `set_up` starts one, and `roomy` says whether there is room for more than a few.
 
     They are set up one after another: eight at once, each with a context on the GPU, take as long as eight in a row,
     and the first of them as long as the last (1.6 s on an H200, one alone 0.3 s).
     """
 
-    def __init__(self, set_up: Callable[[], Coroutine[object, Never, Worker]]) -> None:
-        self._set_up = set_up
+    def __init__(self, set_up: Callable[[], Coroutine[object, Never, Worker]], roomy: Callable[[], bool]) -> None:
+        self._set_up, self._roomy = set_up, roomy
         self._ready: list[Worker] = []
         self._next: asyncio.Task[Worker] | None = None
         self._most = 0
@@ -31,9 +31,9 @@ class WarmWorkers:
     def __len__(self) -> int:
         return len(self._ready)
 
-    def refill(self, *, plenty: bool) -> None:
-        """Start filling the stock; it holds more where there is `plenty` of memory."""
-        self._most = _MORE_WARM if plenty else _WARM
+    def refill(self, *, many: bool) -> None:
+        """Start filling the stock, with `many` as long as there is room."""
+        self._most = _MORE_WARM if many else _WARM
         if self._filling is None or self._filling.done():
             self._filling = start(self._fill())
 
@@ -66,7 +66,7 @@ class WarmWorkers:
             worker.kill()
 
     async def _fill(self) -> None:
-        while len(self._ready) < self._most:
+        while len(self._ready) < self._most and (len(self._ready) < _WARM or self._roomy()):
             coming = self._next = start(self._set_up())
             await asyncio.wait({coming})
             if self._next is not coming:  # somebody took it

@@ -1,6 +1,7 @@
 """Workers that are set up before there is a version for them."""
 
 import asyncio
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 from kernel_lsp.config.settings import JudgeSettings, Settings
 from kernel_lsp.device.device import device_named
 from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.judge import harness as judge_harness
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.stages.load import enter
@@ -56,10 +58,22 @@ def test_a_process_that_cannot_be_set_up_is_not_the_versions_failure():
 
 
 @pytest.mark.parametrize(
-    ("gib", "versions", "large", "count"),
-    [(141, 0, False, 3), (141, 1, False, 8), (24, 1, False, 3), (40, 1, True, 3)],
+    ("free", "gib", "versions", "large", "count"),
+    [
+        ([140], 141, 0, False, 3),
+        ([140], 141, 1, False, 8),
+        ([72, 71, 70], 141, 1, False, 5),  # another session fills its stock meanwhile
+        ([60], 141, 1, False, 3),  # others have more than half
+        ([23], 24, 1, False, 3),
+        ([39], 40, 1, True, 3),
+    ],
 )
-def test_more_are_kept_where_memory_is_plenty(gib, versions, large, count):
+def test_more_are_kept_where_much_memory_is_free(
+    free: list[int], gib: int, versions: int, large: bool, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = itertools.chain(free, itertools.repeat(free[-1]))
+    monkeypatch.setattr(judge_harness, "free_bytes", lambda _gpu: next(readings) << 30)
+
     async def kept() -> int:
         harness = harness_on(gib << 30, ready)
         harness.workload = replace(harness.workload, large=large)
@@ -103,7 +117,7 @@ class Started:
         self.begun = 0
         self.ended: list[int] = []
         self.may_end = asyncio.Semaphore(0)
-        self.stock = WarmWorkers(self._set_up)
+        self.stock = WarmWorkers(self._set_up, lambda: True)
 
     async def _set_up(self) -> Worker:
         self.begun += 1
@@ -120,7 +134,7 @@ class Started:
 @pytest.mark.asyncio
 async def test_workers_are_set_up_one_after_another_until_something_is_timed():
     started = Started()
-    started.stock.refill(plenty=True)
+    started.stock.refill(many=True)
     await started.finish()
     assert (len(started.stock), started.begun) == (1, 2)
     settling = asyncio.create_task(started.stock.settle())
@@ -129,7 +143,7 @@ async def test_workers_are_set_up_one_after_another_until_something_is_timed():
     await started.finish()
     assert settling.done()
     assert (len(started.stock), started.begun) == (2, 2), "and no third is begun"
-    started.stock.refill(plenty=True)
+    started.stock.refill(many=True)
     await started.finish(6)
     assert (len(started.stock), started.begun) == (8, 8)
     await started.stock.close()
@@ -139,7 +153,7 @@ async def test_workers_are_set_up_one_after_another_until_something_is_timed():
 @pytest.mark.asyncio
 async def test_who_needs_one_takes_that_which_comes_next():
     started = Started()
-    started.stock.refill(plenty=False)
+    started.stock.refill(many=False)
     await some_time()
     first, second = asyncio.create_task(started.stock.take()), asyncio.create_task(started.stock.take())
     await some_time()
@@ -154,7 +168,7 @@ async def test_who_needs_one_takes_that_which_comes_next():
 @pytest.mark.asyncio
 async def test_a_stock_that_closes_ends_what_is_coming():
     started = Started()
-    started.stock.refill(plenty=False)
+    started.stock.refill(many=False)
     await started.finish()
     await started.stock.close()
     await some_time()
