@@ -62,14 +62,16 @@ def eventually(holds: Callable[[], bool], otherwise: str, seconds: float = 15.0)
         time.sleep(0.1)
 
 
+_MOST_OPEN = 2  # each holds some GiB of the GPU, and test processes may share one
+
+
 class Judges:
-    """Sessions by kernel file, all on one event loop. A context manager."""
+    """Sessions by kernel file, the latest ones of which stay open, all on one event loop. A context manager."""
 
     def __init__(self, folder: Path) -> None:
         self.settings = Settings(paths=PathSettings(data=folder / "data", cache=folder / "cache"))
         self._runner = asyncio.Runner()
-        self._open = AsyncExitStack()
-        self._sessions: dict[Path, Session] = {}
+        self._sessions: dict[Path, tuple[Session, AsyncExitStack]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -78,14 +80,24 @@ class Judges:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._runner:
-            self._runner.run(self._open.aclose())
+            for path in list(self._sessions):
+                self._close(path)
 
     def session(self, path: Path) -> Session:
-        """The session of a kernel file; opened when it is first asked for."""
-        if path not in self._sessions:
-            opening = self._open.enter_async_context(open_session(make_target(path), self.settings))
-            self._sessions[path] = self._runner.run(opening)
-        return self._sessions[path]
+        """The session of a kernel file, opened unless it is one of the latest that were asked for."""
+        session, stack = self._sessions.pop(path, None) or self._opened(path)
+        self._sessions[path] = session, stack
+        for longest_unused in list(self._sessions)[:-_MOST_OPEN]:
+            self._close(longest_unused)
+        return session
+
+    def _opened(self, path: Path) -> tuple[Session, AsyncExitStack]:
+        stack = AsyncExitStack()
+        return self._runner.run(stack.enter_async_context(open_session(make_target(path), self.settings))), stack
+
+    def _close(self, path: Path) -> None:
+        _, stack = self._sessions.pop(path)
+        self._runner.run(stack.aclose())
 
     def examine(self, path: Path, text: str) -> tuple[Ruling | None, Findings]:
         """The last look at a variant of a kernel file, as if it had been found faster."""
