@@ -39,6 +39,7 @@ from kernel_lsp.runner.messages.subject_answers import Recorded
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.source.imports import foreign_imports
 
 
 class Session:
@@ -81,6 +82,7 @@ class Session:
         if self.gpu is not None:
             await self._make_room(self.gpu)
         harness = self.harness = Harness(self.pool, target, self.settings, self.builders, self.gpu, say=self._say)
+        self.pool.foresee(foreign_imports(target.source, target.workload.source))
         libraries = self.pool.libraries
         with self.pool.spans.span("build the baseline, load the workload"):
             self.baseline_built, _ = await asyncio.gather(

@@ -1,8 +1,9 @@
 """The installed packages that a user's files import: zygotes import them too, so that later workers find them there.
 
 A zygote runs nothing of a user's, and its forks are to use threads and the GPU: so only what is installed beside torch
-is imported there, and only if importing it started no thread and opened no GPU in the worker that needed it first. That
-worker may have seen no GPU, so where the zygote sees one a fork of it imports first what it is to import.
+is imported there, and only if importing it starts no thread and opens no GPU. Some packages take ten seconds, so what
+a file's text imports is imported before its first worker starts. A zygote that this spoils ends, and another takes its
+place that leaves it to each worker. Once a zygote has workers, which would end with it, a fork of it tries first.
 """
 
 import contextlib
@@ -38,9 +39,14 @@ class Before:
         """Return the state of this process."""
         return cls(frozenset(sys.modules), _threads())
 
+    @property
+    def spoiled(self) -> bool:
+        """True if this process has since begun what its forks could not go on with: threads, or use of a GPU."""
+        return _threads() > self.threads or _uses_gpu()
+
     def imported_since(self) -> tuple[str, ...]:
         """Return the modules of installed packages imported since, in that order; none if a fork could not use them."""
-        if _threads() > self.threads or _uses_gpu():
+        if self.spoiled:
             return ()
         names = [name for name in tuple(sys.modules) if name not in self.modules and _may_be_imported(name)]
         return tuple(name for name in names if _is_installed(_root(name)))[:_MOST]

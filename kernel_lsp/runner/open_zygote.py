@@ -6,20 +6,29 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from kernel_lsp.errors import RunnerError
 from kernel_lsp.runner import protocol
 from kernel_lsp.runner.fork_server_client import ForkedZygote
-from kernel_lsp.runner.zygote import ForkRequest
+from kernel_lsp.runner.zygote import SPOILED, ForkRequest
 
-_FORK_SECONDS = 30.0
+_FORK_SECONDS = 60.0  # packages that it imports first may take twenty on a slow disk
+_LONGEST_ANSWER = 1024
 
 
 class ZygoteGoneError(RunnerError):
-    """A zygote ended without being told to, as where the system ran out of memory."""
+    """A zygote ended without being told to, as where the system ran out of memory, or where an import spoiled it.
+
+    Attributes:
+        unwanted: modules that it was to import, which another zygote had better not.
+    """
+
+    def __init__(self, unwanted: Sequence[str] = ()) -> None:
+        super().__init__("the process that starts workers is gone", fix="Start again.")
+        self.unwanted = tuple(unwanted)
 
 
 class OpenZygote:
@@ -62,11 +71,14 @@ class OpenZygote:
                 socket.send_fds, self._control, [msgspec.json.encode(request)], [connection.fileno()]
             )
             async with asyncio.timeout(_FORK_SECONDS):
-                answer = await asyncio.get_running_loop().sock_recv(self._control, 64)
+                answer = await asyncio.get_running_loop().sock_recv(self._control, _LONGEST_ANSWER)
         except (OSError, TimeoutError) as error:
-            raise ZygoteGoneError("the process that starts workers is gone", fix="Start again.") from error
+            raise ZygoteGoneError(request.libraries) from error
         if not answer:
-            raise ZygoteGoneError("the process that starts workers is gone", fix="Start again.")
+            raise ZygoteGoneError(request.libraries)
+        if answer.startswith(SPOILED.encode()):
+            spoiler = answer.decode().removeprefix(SPOILED).strip()
+            raise ZygoteGoneError(request.libraries[request.libraries.index(spoiler) :])
         return int(answer)
 
     async def close(self) -> list[str]:

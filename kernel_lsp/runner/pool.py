@@ -7,13 +7,14 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import msgspec
 from platformdirs import user_cache_path
 
 from kernel_lsp.config.variables import named_variables
@@ -88,6 +89,7 @@ class Pool:
         self._servers: dict[Flavour, ForkServer] = {}
         self._first_imports: dict[Flavour, dict[str, None]] = {}
         self._libraries: dict[str, None] = {}
+        self._unwanted: set[str] = set()
         self._visible = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         self.folder = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
         self._readable = set(system_paths())
@@ -147,7 +149,7 @@ class Pool:
 
     def foresee(self, libraries: Iterable[str]) -> None:
         """Let zygotes import modules of installed packages before later workers start."""
-        self._libraries |= dict.fromkeys(libraries)
+        self._libraries |= dict.fromkeys(name for name in libraries if name not in self._unwanted)
 
     def scratch(self, flavour: Flavour) -> Path:
         """Return the folder in which workers of one flavour live."""
@@ -206,11 +208,7 @@ class Pool:
             confinement=confinement,
         )
         with self.spans.span(f"fork {role}"):
-            try:
-                pid, ours = await fork_worker(zygote, request, parameters)
-            except ZygoteGoneError:
-                scratch.mkdir(parents=True, exist_ok=True)
-                pid, ours = await fork_worker(await self._another(flavour, zygote), request, parameters)
+            pid, ours = await self._forked(flavour, zygote, request, parameters)
         worker = Worker(pid, ours, scratch, role, frozenset(readable | variables), self.spans)
         self._workers.add(worker)
         self._pids.add(pid)
@@ -218,6 +216,19 @@ class Pool:
         if self._closed:  # while it was forked
             worker.kill()
         return worker
+
+    async def _forked(
+        self, flavour: Flavour, zygote: OpenZygote, request: ForkRequest, parameters: Mapping[str, object]
+    ) -> tuple[int, socket.socket]:
+        """Return a fresh process and our end of its socket, from another zygote where this one is gone."""
+        try:
+            return await fork_worker(zygote, request, parameters)
+        except ZygoteGoneError as error:
+            self._unwanted |= set(error.unwanted)
+            self._libraries = {name: None for name in self._libraries if name not in self._unwanted}
+            request = msgspec.structs.replace(request, libraries=self.libraries if request.libraries else ())
+            Path(request.scratch).mkdir(parents=True, exist_ok=True)
+            return await fork_worker(await self._another(flavour, zygote), request, parameters)
 
     async def _another(self, flavour: Flavour, gone: OpenZygote) -> OpenZygote:
         """Return a zygote in place of one that is gone; of several callers the first starts it."""

@@ -5,9 +5,10 @@ zygote itself never touches CUDA (a context does not survive a fork) and never r
 
 It reads requests from the socket that is its standard input: one JSON line with the worker's role and limits,
 accompanied by the worker's end of its private socket. The role's module, and before it what a request names as `first`
-and `libraries`, are imported before the fork, for all later workers too. It answers with the worker's process id. When
-its own socket closes, its parent is gone: it kills every worker's process group, removes what they wrote and exits.
-While it imports, which takes seconds and reads no socket, the system tells it of its parent's death instead.
+and `libraries`, are imported before the fork, for all later workers too. It answers with the worker's process id, or,
+before its first worker, with the library that makes it useless, and ends. When its own socket closes, its parent is
+gone: it kills every worker's process group, removes what they wrote and exits. While it imports, which takes seconds
+and reads no socket, the system tells it of its parent's death instead.
 """
 
 import contextlib
@@ -33,10 +34,12 @@ import msgspec
 
 from kernel_lsp import policy
 from kernel_lsp.runner import protocol, watch
-from kernel_lsp.runner.libraries import harmless, importable
+from kernel_lsp.runner.libraries import Before, harmless, importable
 from kernel_lsp.runner.sandbox import Confinement, confine
 from kernel_lsp.runner.sessions import kill_session
 
+SPOILED = "spoiled by "
+"""Begins the answer of a zygote that a library made useless, whose name follows."""
 _PR_SET_PDEATHSIG = 1
 _LOG = "output.log"
 _PATIENCE_SECONDS = 3.0
@@ -88,6 +91,7 @@ def serve(control: socket.socket, folder: str, modules: Sequence[str] = ()) -> N
             end.importing(name)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: _reap(children))
         control.sendall(b"ready\n")
+        before = Before.now()
         most_memory = watch.most_memory()
         while True:
             if not select.select([control], [], [], policy.WATCH_SECONDS if children else None)[0]:
@@ -97,9 +101,11 @@ def serve(control: socket.socket, folder: str, modules: Sequence[str] = ()) -> N
             if not data:
                 break
             request = msgspec.json.decode(data, type=ForkRequest)
-            for name in harmless(importable(request.libraries)):
-                with contextlib.suppress(Exception):  # who needs it says what is wrong with it
-                    end.importing(name)
+            libraries = importable(request.libraries)
+            spoiler = end.import_libraries(harmless(libraries) if children else libraries, before)
+            if spoiler is not None and not children:
+                control.sendall(f"{SPOILED}{spoiler}\n".encode())
+                break
             for name in filter(None, (request.first, request.module)):
                 end.importing(name)  # does nothing the second time
             gc.freeze()  # a garbage collection would touch, and so copy, every imported page in each worker
@@ -130,6 +136,17 @@ class _End:
             importlib.import_module(module)
         finally:
             self._is_importing = False
+
+    def import_libraries(self, names: Iterable[str], before: Before) -> str | None:
+        """Import modules until one leaves this process in a state that forks cannot use; return its name, or None."""
+        for name in names:
+            if name in sys.modules:
+                continue
+            with contextlib.suppress(Exception):  # who needs it says what is wrong with it
+                self.importing(name)
+            if before.spoiled:
+                return name
+        return None
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_IGN)

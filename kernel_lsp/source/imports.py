@@ -1,14 +1,14 @@
-"""Finds the local files that a Python file imports: a change in one of them can change what it does."""
+"""Finds what a Python file imports: local files, a change in which can change what it does, and installed packages."""
 
 import ast
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import import_folders
 from kernel_lsp.source.module_name import module_name
-from kernel_lsp.source.python import python_ast
+from kernel_lsp.source.python import is_python, names_read, python_ast, python_ast_if_any
 
 
 def local_imports(
@@ -36,7 +36,7 @@ def local_imports(
             return None
         called = module_name(file.path, file.text)
         of_package = ((called.root, called.package),) if called.needs_package else ()
-        for package, name in (*_imported(tree, file.path.parent), *of_package):
+        for package, name in (*_imported(ast.walk(tree), file.path.parent), *of_package):
             paths = [path for folder in ((package,) if package else folders) for path in files_of(folder, name)]
             known = package is not None or installed is None or name.partition(".")[0] in installed
             if not paths and not known and name.partition(".")[0] not in sys.stdlib_module_names:
@@ -52,15 +52,46 @@ def local_imports(
     return tuple(found[path] for path in sorted(found))
 
 
+def foreign_imports(*files: SourceFile) -> tuple[str, ...]:
+    """Return the modules, neither local nor Python's own, that loading Python files imports as far as their texts tell.
+
+    Imports in local files that they import count too, those within functions do not. In the order of the texts; empty
+    where a text does not parse.
+    """
+    found: dict[str, None] = {}
+    for file in filter(lambda file: is_python(file.path), files):
+        folders = folders_of(file)
+        for text in (file, *(local_imports(file, folders, None) or ())):
+            if (tree := python_ast_if_any(text.text)) is None:
+                continue
+            for package, name in _imported(_when_loaded(tree), text.path.parent):
+                own = package is not None or name.partition(".")[0] in sys.stdlib_module_names
+                if not own and not any(files_of(folder, name) for folder in folders):
+                    found[name] = None
+    return tuple(found)
+
+
 def folders_of(*files: SourceFile) -> list[Path]:
     """Return the folders in which imports of these files are looked up besides Python's own, first match first."""
     found = (folder for file in files for folder in import_folders(file.path, module_name(file.path, file.text)))
     return list(dict.fromkeys(found))
 
 
-def _imported(tree: ast.Module, folder: Path) -> Iterator[tuple[Path | None, str]]:
+def _when_loaded(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield the nodes of a module outside of functions, and outside of what only runs as a program or is for types."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop(0)
+        yield node
+        inner = list(ast.iter_child_nodes(node))
+        if isinstance(node, ast.If) and {"TYPE_CHECKING", "__name__"} & set(names_read(node.test)):
+            inner = list(node.orelse)
+        pending += [each for each in inner if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
+
+
+def _imported(nodes: Iterable[ast.AST], folder: Path) -> Iterator[tuple[Path | None, str]]:
     """Yield the dotted name of each import, with the folder that it starts from if it is relative."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield None, alias.name

@@ -212,9 +212,10 @@ class SimulatedGpu:
         async def worker(_: object, role: str, **__: object) -> Any:
             return Oracle(cases) if role == "oracle" else Version(self)
 
+        imports = {"libraries": (), "foresee": lambda _: None}
         pids = frozenset[int]
         return SimpleNamespace(
-            worker=worker, scratch=lambda _: folder, allow=lambda *_: None, pids=pids, libraries=(), spans=SpanLog()
+            worker=worker, scratch=lambda _: folder, allow=lambda *_: None, pids=pids, spans=SpanLog(), **imports
         )
 
     def _builders(self, folder: Path) -> Any:

@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from runner_support import KERNEL_PATH, SECONDS
@@ -12,9 +14,12 @@ from runner_support import KERNEL_PATH, SECONDS
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import make_target
+from kernel_lsp.runner import pool as pool_of_workers
 from kernel_lsp.runner.libraries import importable, shared
 from kernel_lsp.runner.messages.subject import Load
+from kernel_lsp.runner.open_zygote import OpenZygote, ZygoteGoneError, fork_worker
 from kernel_lsp.runner.pool import Flavour, Pool
+from kernel_lsp.runner.zygote import ForkRequest
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 _PROGRAM = """
@@ -141,6 +146,67 @@ def test_what_would_open_the_gpu_is_not_imported_where_workers_are_forked(
     environment = os.environ | {"PYTHONPATH": f"{root}:{tmp_path}"}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert ran.stdout.splitlines() == [kept, "", " ".join(["quiet", *also])], ran.stderr
+
+
+_ASKED = """
+import os, socket, sys
+import msgspec
+from kernel_lsp.runner import zygote
+
+zygote.importable = list  # installed or not
+ours, theirs = socket.socketpair()
+if os.fork() == 0:
+    ours.close()
+    zygote.serve(theirs, sys.argv[1])
+    os._exit(0)
+theirs.close()
+print(ours.recv(64).decode(), end="")
+libraries = ("quiet", "missing", *sys.argv[2:], "later")
+free = {"read": None, "write": [], "processes": True, "limits": {}}
+request = zygote.ForkRequest("json", sys.argv[1], None, libraries, {}, free)
+socket.send_fds(ours, [msgspec.json.encode(request)], [0])
+answer = ours.recv(64).decode()
+print("a worker" if answer.strip().isdigit() else answer or "no word")
+"""
+
+
+@pytest.mark.parametrize(
+    ("also", "answer"),
+    [
+        ([], "a worker"),
+        (["raises"], "a worker"),
+        (["works_on"], "spoiled by works_on"),
+        (["ends"], "no word"),
+    ],
+)
+def test_a_zygote_says_what_spoils_it_before_its_first_worker(also: list[str], answer: str, tmp_path: Path) -> None:
+    thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    modules = {"quiet": "", "raises": "1 / 0", "works_on": thread, "ends": "import os; os._exit(1)", "later": ""}
+    for name, text in modules.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    environment = os.environ | {"PYTHONPATH": f"{Path(__file__).parents[3]}:{tmp_path}"}
+    command = [sys.executable, "-c", _ASKED, str(tmp_path), *also]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert ran.stdout.split("\n")[:2] == ["ready", answer], ran.stderr
+
+
+@pytest.mark.asyncio
+async def test_another_zygote_leaves_to_workers_what_spoiled_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    async def spoiled_at_first(zygote: OpenZygote, request: ForkRequest, parameters: Any) -> tuple[int, socket.socket]:
+        asked.append(request.libraries)
+        if len(asked) == 1:
+            raise ZygoteGoneError(["it_works_on", "it_comes_later"])
+        return await fork_worker(zygote, request, parameters)
+
+    monkeypatch.setattr(pool_of_workers, "fork_worker", spoiled_at_first)
+    async with Pool() as pool:
+        pool.foresee(["sortedcontainers", "it_works_on", "it_comes_later"])
+        await pool.worker(Flavour.EMULATE, "subject", device="cpu")
+        pool.foresee(["it_works_on", "rich"])
+        assert pool.libraries == ("sortedcontainers", "rich")
+    assert asked == [("sortedcontainers", "it_works_on", "it_comes_later"), ("sortedcontainers",)]
 
 
 _HEAVY = "torch.distributed.tensor"
