@@ -25,7 +25,7 @@ from kernel_lsp.judge.measure.roofline import Bandwidth
 from kernel_lsp.judge.sanitizer_tools import SanitizerTools
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import Target
-from kernel_lsp.judge.warm_workers import FEW, MANY, WarmWorkers
+from kernel_lsp.judge.warm_workers import WarmWorkers
 from kernel_lsp.runner import messages
 from kernel_lsp.runner.messages import Answer, Request
 from kernel_lsp.runner.messages.oracle import (
@@ -89,7 +89,7 @@ class Harness:
         self.launch_time = LaunchTime(settings.judge.slow_budget_s)
         self._oracle: Worker | None = None
         self._probes: Binary | None = None
-        self.warm_workers = WarmWorkers(self._start_subject, self._roomy)
+        self._warm_workers = WarmWorkers(self._start_subject, self._roomy)
         self.tools = SanitizerTools(pool)
         self._subjects: dict[str, Worker] = {}
         self._parting: list[asyncio.Task[None]] = []
@@ -158,7 +158,7 @@ class Harness:
         """End every worker of this harness."""
         if self._parting:
             await asyncio.wait(self._parting)
-        await self.warm_workers.close()
+        await self._warm_workers.close()
         await self.tools.close()
         for worker in (*self._subjects.values(), *([self._oracle] if self._oracle else [])):
             worker.kill()
@@ -201,7 +201,7 @@ class Harness:
         parting, self._parting = self._parting, []
         for each in parting:
             await asyncio.shield(each)
-        worker = await self.warm_workers.take()
+        worker = await self._warm_workers.take()
         subject = Subject(f"{next(self.numbers)}", candidate, built, worker, launch_time=self.launch_time)
         self._subjects[subject.name] = worker
         try:
@@ -354,7 +354,7 @@ class Harness:
     def refill(self) -> None:
         """Start setting up workers for later versions if few are left; not to be called while anything is timed."""
         if self.gpu:
-            self.warm_workers.refill(MANY if self._subjects and not self.large else FEW)
+            self._warm_workers.refill(many=bool(self._subjects) and not self.large)
             if self.prepares_final_checks:
                 self.tools.refill()
 
@@ -366,12 +366,12 @@ class Harness:
 
     async def renew(self) -> None:
         """Replace the workers set up for later versions: newer ones have more imported."""
-        await self.warm_workers.close()
+        await self._warm_workers.close()
         self.refill()
 
     async def settle(self) -> None:
         """Wait until no worker or tool is being set up, for that takes the GPU's time too."""
-        await self.warm_workers.settle()
+        await self._warm_workers.settle()
         await self.tools.settle()
 
     def _roomy(self) -> bool:

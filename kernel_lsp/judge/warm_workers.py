@@ -10,9 +10,8 @@ from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import start
 from kernel_lsp.runner.worker import Worker
 
-FOR_FINAL_CHECKS = 2  # one whose launches are recorded for compute-sanitizer, and one for other sizes
-FEW = 3  # one judgement takes one process, and two fresh ones to confirm a gain
-MANY = 8
+_WARM = 3  # one judgement takes one process, two fresh ones to confirm a gain, and one for other sizes
+_MORE_WARM = 8
 
 
 class WarmWorkers:
@@ -32,21 +31,17 @@ class WarmWorkers:
     def __len__(self) -> int:
         return len(self._ready)
 
-    def refill(self, most: int) -> None:
-        """Start filling the stock until it holds `most`, of which more than a few only while there is room."""
-        self._most = most
+    def refill(self, *, many: bool) -> None:
+        """Start filling the stock, with `many` as long as there is room."""
+        self._most = _MORE_WARM if many else _WARM
         if self._filling is None or self._filling.done():
             self._filling = start(self._fill())
-
-    async def filled(self) -> None:
-        """Wait until the stock holds as many as it was told to, or as can be set up."""
-        if self._filling is not None:
-            await asyncio.wait({self._filling})
 
     async def settle(self) -> None:
         """Stop filling, and wait until no worker is being set up."""
         self._most = 0
-        await self.filled()
+        if self._filling is not None:
+            await asyncio.wait({self._filling})
 
     async def take(self) -> Worker:
         """Return a ready worker, or else the next one, or a new one; raises what `set_up` raises."""
@@ -71,7 +66,7 @@ class WarmWorkers:
             worker.kill()
 
     async def _fill(self) -> None:
-        while len(self._ready) < self._most and (len(self._ready) < FEW or self._roomy()):
+        while len(self._ready) < self._most and (len(self._ready) < _WARM or self._roomy()):
             coming = self._next = start(self._set_up())
             await asyncio.wait({coming})
             if self._next is not coming:  # somebody took it

@@ -23,7 +23,6 @@ from kernel_lsp.judge.ruling import Ruling, Speedup, rejected, unless_shared
 from kernel_lsp.judge.stages.time import device_now, make_pair
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage
-from kernel_lsp.judge.warm_workers import FOR_FINAL_CHECKS
 
 _FRESH, _CLOCK, _AGAIN = "inputs that it has not seen", "a clock out of reach", "families again, after timing"
 _HOST = "host time of a call"
@@ -34,21 +33,22 @@ async def confirm(context: Context) -> Ruling | None:
     assert context.first is not None, "there was a first look"
     for version in (context.measured.baseline, context.running):
         await context.harness.rest(version)
-    gains = context.first.decision.outcome is LookOutcome.PROVISIONAL_FASTER
     ended = time.perf_counter()
     with context.timeline.stage("reload"):
-        await _reload_both(context, further=FOR_FINAL_CHECKS if gains and not context.harness.large else 0)
+        for version in (context.measured.baseline, context.running):
+            context.reloaded.append(await _reload(context, version))
+    with context.timeline.stage("settle"):
+        await context.harness.settle()
     rng = random.Random(random.SystemRandom().getrandbits(64))
     baseline, candidate = context.reloaded
     other = None if context.harness.large else context.running
+    gains = context.first.decision.outcome is LookOutcome.PROVISIONAL_FASTER
     fresh = FreshInputs(context.harness, baseline, candidate, other, context.same_bits, rng)
     async with context.session.timer() as context.quieted:
         with context.timeline.stage("record again"):
             pair = make_pair(context, baseline, candidate, rng, renewal=fresh if gains else None)
             await pair.make_ready()
         with context.timeline.stage("wait"):
-            await context.harness.warm_workers.filled()
-            await context.harness.settle()
             await asyncio.sleep(max(0.0, policy.CONFIRM_AFTER_SECONDS - (time.perf_counter() - ended)))
         with context.timeline.stage("confirm"):
             look, series = await _second_look(context, pair)
@@ -57,20 +57,6 @@ async def confirm(context: Context) -> Ruling | None:
         if gains and (ruling := await _doubt_gain(context, pair, fresh, series, concluded)) is not None:
             return ruling
         return _said(context, concluded)
-
-
-async def _reload_both(context: Context, further: int) -> None:
-    """Reload baseline and candidate, and start setting up so many further workers for the final checks.
-
-    Nothing is timed now, and before the second look there is a pause anyway. Beside the final checks it takes 2 s.
-    """
-    versions = (context.measured.baseline, context.running)
-    if further:
-        context.harness.warm_workers.refill(len(versions) + further)
-    for version in versions:
-        context.reloaded.append(await _reload(context, version))
-    if further:
-        context.harness.warm_workers.refill(further)
 
 
 async def _reload(context: Context, version: Subject) -> Subject:

@@ -5,7 +5,6 @@ import random
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from judge_support import fake_context, fake_harness, fake_subject, scattered, timed
@@ -20,7 +19,6 @@ from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.stages import confirm as stage
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import CheckStatus, Outcome
-from kernel_lsp.judge.warm_workers import FOR_FINAL_CHECKS, WarmWorkers
 
 ACCUSED = rejected("it says too little")
 REMEMBERS = rejected("it remembers answers")
@@ -43,7 +41,6 @@ class Confirmation:
         self.renewed, self.broken, self.drawn = renewed, broken, True
         self.rng = random.Random(3)
         self.asked: list[str] = []
-        self.steps: list[str] = []
         self.memories = policy.PLACES
         self.placed = [timed(case=number, us=1000.0) for number in range(len(fresh))]
 
@@ -51,7 +48,6 @@ class Confirmation:
         self.asked.append("ready")
 
     async def watched_block(self, series: Series) -> bool:
-        self.steps.append("timed")
         for column, values in zip(series.blocks, self.fresh, strict=True):
             column.append(next(values))
         return True
@@ -73,20 +69,12 @@ class Confirmation:
     def ruled(self, first: Sequence[Sequence[float]], monkeypatch: pytest.MonkeyPatch) -> tuple[Context, Ruling]:
         """What the stage says after a first look with these blocks, by case."""
 
-        async def set_up() -> Any:
-            self.steps.append("set up")
-            return SimpleNamespace(kill=lambda: None)
-
-        stock = self.stock = WarmWorkers(set_up, lambda: True)
-
         async def enter(*_: object) -> object:
-            await stock.take()
             version = fake_subject()
             version.own_weights = ("scale",)  # by their names alone
             return version
 
-        harness = fake_harness(rest=nothing, settle=stock.settle, enter=enter, warm_workers=stock)
-        context = fake_context(harness, self.placed, timer)
+        context = fake_context(fake_harness(rest=nothing, settle=nothing, enter=enter), self.placed, timer)
         context.series = Series.empty(self.placed)
         context.first = FirstLook(DecisionRule.of(self.placed, context.session.settings.judge, shared=False))
         for block in zip(*first, strict=True):
@@ -137,17 +125,6 @@ def test_a_gain_that_is_measured_again_is_doubted(monkeypatch: pytest.MonkeyPatc
     assert look.asked == ["ready", "doubt"]
     assert len(context.reloaded) == 2, "both sides were loaded anew"
     assert [version.own_weights for version in context.reloaded] == [(), ()], "they are given other weights too"
-
-
-def test_what_final_checks_need_is_ready_before_a_gain_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    look = Confirmation([scattered(-0.05, 0.005, policy.CONFIRMATION_BLOCKS)])
-    look.ruled([GAIN], monkeypatch)
-    assert look.steps[: 2 + FOR_FINAL_CHECKS] == ["set up"] * (2 + FOR_FINAL_CHECKS)
-    assert set(look.steps[2 + FOR_FINAL_CHECKS :]) == {"timed"}
-    assert len(look.stock) == FOR_FINAL_CHECKS
-    loss = Confirmation([scattered(0.05, 0.005, policy.CONFIRMATION_BLOCKS)])
-    loss.ruled([LOSS], monkeypatch)
-    assert loss.steps[:3] == ["set up", "set up", "timed"], "a loss has no final checks"
 
 
 def test_so_is_one_that_is_slower_on_one_case(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.stages.load import enter
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Stage
-from kernel_lsp.judge.warm_workers import FEW, MANY, WarmWorkers
+from kernel_lsp.judge.warm_workers import WarmWorkers
 from kernel_lsp.runner.worker import Worker, WorkerDied
 
 MIXER = Path(__file__).parents[2] / "fixtures" / "kernelbench_mixer.py"
@@ -80,7 +80,7 @@ def test_more_are_kept_where_much_memory_is_free(
         harness._subjects.update({str(n): cast(Any, SimpleNamespace(kill=lambda: None)) for n in range(versions)})
         harness.refill()
         await some_time()
-        kept = len(harness.warm_workers)
+        kept = len(harness._warm_workers)
         await harness.close()
         return kept
 
@@ -134,7 +134,7 @@ class Started:
 @pytest.mark.asyncio
 async def test_workers_are_set_up_one_after_another_until_something_is_timed():
     started = Started()
-    started.stock.refill(MANY)
+    started.stock.refill(many=True)
     await started.finish()
     assert (len(started.stock), started.begun) == (1, 2)
     settling = asyncio.create_task(started.stock.settle())
@@ -143,7 +143,7 @@ async def test_workers_are_set_up_one_after_another_until_something_is_timed():
     await started.finish()
     assert settling.done()
     assert (len(started.stock), started.begun) == (2, 2), "and no third is begun"
-    started.stock.refill(MANY)
+    started.stock.refill(many=True)
     await started.finish(6)
     assert (len(started.stock), started.begun) == (8, 8)
     await started.stock.close()
@@ -153,7 +153,7 @@ async def test_workers_are_set_up_one_after_another_until_something_is_timed():
 @pytest.mark.asyncio
 async def test_who_needs_one_takes_that_which_comes_next():
     started = Started()
-    started.stock.refill(FEW)
+    started.stock.refill(many=False)
     await some_time()
     first, second = asyncio.create_task(started.stock.take()), asyncio.create_task(started.stock.take())
     await some_time()
@@ -168,7 +168,7 @@ async def test_who_needs_one_takes_that_which_comes_next():
 @pytest.mark.asyncio
 async def test_a_stock_that_closes_ends_what_is_coming():
     started = Started()
-    started.stock.refill(FEW)
+    started.stock.refill(many=False)
     await started.finish()
     await started.stock.close()
     await some_time()
