@@ -8,7 +8,7 @@ finding that the baseline's launches show as well is not held against a candidat
 import asyncio
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernel_lsp import policy
@@ -17,7 +17,7 @@ from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
 from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.judge.ruling import Ruling
-from kernel_lsp.judge.sanitizer_tools import TOOLS, SanitizerTools
+from kernel_lsp.judge.sanitizer_tools import FOUND, TOOLS, SanitizerTools
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.runner.messages.subject import RecordLaunches
@@ -29,6 +29,7 @@ _ABOUT_THE_RUN = re.compile(
     r"Error: (process|Target|No |Failed|Unable)|Internal|Warning:"
 )
 _PLACE = re.compile(r"\bat (?P<kernel>.+?)\+0x[0-9a-f]+(?: in (?P<file>.+?):(?P<line>\d+))?(?:\s|$)")
+_ONLY_WARNINGS = re.compile(r"RACECHECK SUMMARY: \d+ hazards? displayed \(0 errors, (\d+) warnings?\)")
 _THREAD = re.compile(r"by (thread \([\d,]+\) in block \([\d,]+\))")
 
 
@@ -64,10 +65,14 @@ class Hazard:
 
 @dataclass(frozen=True, slots=True)
 class Sanitized:
-    """The hazards of one version's launches; `failed` maps a tool that could not run to the reason."""
+    """The hazards of one version's launches; `failed` maps a tool that could not run to the reason.
+
+    `remarks` maps a tool to what it says besides and is held against nobody.
+    """
 
     hazards: tuple[Hazard, ...]
     failed: dict[str, str]
+    remarks: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def read_hazards(tool: str, said: str) -> tuple[Hazard, ...]:
@@ -112,8 +117,10 @@ async def sanitize(
     if not kept.file:
         return kept.reason
     told = await asyncio.gather(*(_run(harness.tools, tool, Path(kept.file)) for tool in tools))
-    hazards = tuple(hazard for found, _ in told for hazard in found)
-    return Sanitized(hazards, {tool: why for tool, (_, why) in zip(tools, told, strict=True) if why})
+    merged = Sanitized((), {})
+    for one in told:
+        merged = Sanitized(merged.hazards + one.hazards, merged.failed | one.failed, merged.remarks | one.remarks)
+    return merged
 
 
 def small_draws(profile: BaselineProfile) -> list[Draw]:
@@ -146,19 +153,27 @@ def note_hazards(
         elif tool in found.failed:
             findings.skipped(name, found.failed[tool], case)
         else:
-            findings.passed(name, "nothing that the baseline does not do too" if hazards else "", case)
+            theirs = "nothing that the baseline does not do too" if hazards else ""
+            findings.passed(name, theirs or found.remarks.get(tool, ""), case)
     return ruling
 
 
-async def _run(tools: SanitizerTools, tool: str, file: Path) -> tuple[tuple[Hazard, ...], str]:
-    status, said = await tools.run(tool, file)
+async def _run(tools: SanitizerTools, tool: str, file: Path) -> Sanitized:
+    return read_report(tool, *await tools.run(tool, file))
+
+
+def read_report(tool: str, status: int | None, said: str) -> Sanitized:
+    """Return what a tool found by its exit status, None if it was stopped, and its output."""
     hazards = read_hazards(tool, said)
     if hazards or status == 0:
-        return hazards, ""
+        return Sanitized(hazards, {})
     if status is None:
-        return (), f"not finished after {policy.SANITIZER_SECONDS:.0f} s"
+        return Sanitized((), {tool: f"not finished after {policy.SANITIZER_SECONDS:.0f} s"})
+    if status == FOUND and (warned := _ONLY_WARNINGS.search(said)):
+        count = "1 warning" if warned[1] == "1" else f"{warned[1]} warnings"
+        return Sanitized((), {}, {tool: f"{count} and no error: threads of a warp may rely on going together"})
     last = next((line for line in reversed(said.splitlines()) if line.strip("= ")), f"it ended with {status}")
-    return (), last.strip("= ")[:200]
+    return Sanitized((), {tool: last.strip("= ")[:200]})
 
 
 def _blocks(said: str) -> Iterator[list[str]]:

@@ -8,10 +8,20 @@ from typing import Any, cast
 
 import pytest
 
+from kernel_lsp import policy
 from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.judge.integrity import sanitizer
 from kernel_lsp.judge.integrity.accesses import FinalLooks
-from kernel_lsp.judge.integrity.sanitizer import TOOLS, Hazard, Sanitized, note_hazards, read_hazards, ruling_of_hazard
+from kernel_lsp.judge.integrity.sanitizer import (
+    TOOLS,
+    Hazard,
+    Sanitized,
+    note_hazards,
+    read_hazards,
+    read_report,
+    ruling_of_hazard,
+)
+from kernel_lsp.judge.sanitizer_tools import FOUND
 from kernel_lsp.judge.verdict import CheckStatus, Outcome, Stage
 
 PAST_END = """========= COMPUTE-SANITIZER
@@ -194,3 +204,35 @@ def test_of_the_baseline_only_the_tools_are_asked_that_found_something(
     assert (ruling is not None) == bool(said)
     assert tools_by_version.pop("candidate") == list(TOOLS)
     assert tools_by_version == ({"baseline": asked} if asked else {})
+
+
+WARNED = """========= COMPUTE-SANITIZER
+========= Warning: Race reported between Read access at softmax+0xf0 in softmax.cu:20
+=========     and Write access at softmax+0xc0 in softmax.cu:21 [12 hazards]
+=========\x20
+sync 0 seconds 0.992
+========= RACECHECK SUMMARY: 3 hazards displayed (0 errors, 3 warnings)
+"""
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "hazards", "failed", "remarked"),
+    [
+        (FOUND, RACE, 1, "", ""),
+        (FOUND, WARNED, 0, "", "3 warnings and no error: threads of a warp may rely on going together"),
+        (1, WARNED, 0, "RACECHECK SUMMARY: 3 hazards displayed (0 errors, 3 warnings)", ""),  # it failed otherwise
+        (None, "", 0, f"not finished after {policy.SANITIZER_SECONDS:.0f} s", ""),
+        (0, "", 0, "", ""),
+    ],
+)
+def test_warnings_alone_are_remarked_on_and_held_against_nobody(
+    status: int | None, said: str, hazards: int, failed: str, remarked: str
+) -> None:
+    found = read_report("racecheck", status, said)
+    assert len(found.hazards) == hazards
+    assert (found.failed.get("racecheck", ""), found.remarks.get("racecheck", "")) == (failed, remarked)
+    if remarked:
+        findings = Findings()
+        assert note_hazards(found, (), "case n=1", Path("softmax.cu"), findings) is None
+        (check,) = [check for check in findings.checks if check.name.endswith("racecheck")]
+        assert (check.status, check.detail) == (CheckStatus.PASSED, remarked)
