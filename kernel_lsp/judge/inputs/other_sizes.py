@@ -130,10 +130,12 @@ class OtherSizesCheck:
                     self._unmanaged = str(error)
                     continue
                 spent += ran.seconds
-                if ran.ruling is None:
-                    managed.append(draw)
-                else:
+                if ran.ruling is not None:
                     self._unmanaged = ran.ruling.reason
+                elif harness.gpu is None and ran.seconds > policy.OTHER_SIZE_SECONDS:
+                    self._unmanaged = f"on case {harness.cases[case]} it takes {ran.seconds:.1f} s"
+                else:
+                    managed.append(draw)
         finally:
             await harness.leave(subject)
         return managed

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -12,7 +13,8 @@ import pytest
 from judge_support import draw, fake_harness, fake_subject
 
 from kernel_lsp.errors import RunnerError
-from kernel_lsp.judge.inputs import drawing
+from kernel_lsp.judge.inputs import drawing, other_sizes
+from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.judge.inputs.other_sizes import OtherSizesCheck
 from kernel_lsp.judge.subject import Subject
@@ -161,3 +163,30 @@ def test_what_is_wrong_there_is_refused_with_the_size(monkeypatch: pytest.Monkey
     assert ruling.outcome is Outcome.WRONG
     assert "n=101" in ruling.reason
     assert "a size that CASES does not name" in ruling.reason
+
+
+@pytest.mark.parametrize(("gpu", "ran"), [(None, [0, 2]), (object(), [0, 1, 2])])
+def test_a_candidate_is_spared_a_size_that_keeps_the_emulator_long(
+    gpu: object, ran: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU a run may take long because Triton compiles for the size."""
+    ours: list[int] = []
+
+    async def run(_check: object, _subject: object, of: Draw, *, baseline: bool = False) -> other_sizes._Ran:
+        if not baseline:
+            ours.append(of.case)
+        return other_sizes._Ran(None, 1.5 if of.case == 1 else 0.1)
+
+    async def drawn(_harness: object, case: int, _family: str) -> Draw:
+        return draw(case)
+
+    async def named(_request: object) -> tuple[str, ...]:
+        return "n=5", "n=8191", "n=7"
+
+    monkeypatch.setattr(OtherSizesCheck, "_run", run)
+    monkeypatch.setattr(drawing, "draw", drawn)
+    version = fake_subject(worker=SimpleNamespace(alive=True))
+    cases = defaultdict[int, str](str)
+    harness = fake_harness(oracle=named, enter=AsyncMock(return_value=version), leave=AsyncMock(), gpu=gpu, cases=cases)
+    asyncio.run(OtherSizesCheck(harness, version).check(version, Findings()))
+    assert ours == ran
