@@ -395,7 +395,7 @@ OTHER_SIZES_SECONDS: Final = 3.0
 """Processor seconds of the emulator's for them, of the baseline; a candidate may take twice as long. Chosen."""
 OTHER_SIZE_SECONDS: Final = 1.0
 """Processor seconds of the baseline on one of them on the emulator, beyond which a candidate is spared it. Chosen:
-beside other work two that took 1.6 and 2.1 s took up to 8 s each, and a gain waited; the GPU runs larger ones anyway."""
+beside other work one of 1.7 s took more than 8 s, and a gain waited for it; the GPU runs larger ones anyway."""
 OTHER_SIZES_DEADLINE_SECONDS: Final = 8.0
 """Deadline of a run on one of them, which says nothing when it is over. Chosen: more than twice the seconds for all."""
 NEAR_SIZES: Final = 3
@@ -455,6 +455,8 @@ SUSTAINED_POWER_SHARE: Final = 0.7
 SUSTAINED_STRETCH_SECONDS: Final = 0.2
 """Length of one side's stretch. Chosen: a power limit lowers clocks within a tenth of a second, and NVML's power and
 energy are new every tenth of one."""
+SUSTAINED_SHORT_SECONDS: Final = 0.1
+"""The same where no throttling was seen in the run before. Chosen: a reading of the energy fits in."""
 SUSTAINED_PROBE_SECONDS: Final = 0.15
 """Length of the run that tells the power. Chosen: a whole reading of it fits in."""
 SUSTAINED_TURNS: Final = 3

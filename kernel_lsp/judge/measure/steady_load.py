@@ -4,8 +4,8 @@ The blocks of a judgement are short: the GPU has hardly grown warm when they are
 than the GPU may for long, its clock falls under a steady load, and a candidate that needs more energy gains less there,
 or loses. So both sides run for seconds, in turn, and the energy of a launch is read from the GPU's own counter, which
 counts what else runs on the GPU as well. A short run of the candidate, which warms the GPU up, tells whether power can
-take anything from it. Where no pair of stretches shows a loss, two pairs tell enough; else there are more: only what is
-sure to lose is refused.
+take anything from it, and stretches are short where it was not throttled. Where no pair of stretches shows a loss, and
+no short one throttling, two pairs tell enough; else there are more: only what is sure to lose is refused.
 """
 
 import asyncio
@@ -63,13 +63,15 @@ async def measure(
     if peak <= policy.SUSTAINED_POWER_SHARE * limit and not probe.throttle:
         return _skipped(f"power is no limit: {drawn}"), None
     stretches: dict[str, list[_Stretch]] = {"A": [], "B": []}
+    seconds = policy.SUSTAINED_STRETCH_SECONDS if probe.throttle else policy.SUSTAINED_SHORT_SECONDS
     for _ in range(policy.SUSTAINED_TURNS):
         for side in ORDER:
-            stretches[side].append(
-                await _run(gpu, baseline if side == "A" else candidate, case, policy.SUSTAINED_STRETCH_SECONDS)
-            )
-        if all(b.us < a.us for a, b in zip(stretches["A"], stretches["B"], strict=True)):
+            stretches[side].append(await _run(gpu, baseline if side == "A" else candidate, case, seconds))
+        lossless = all(b.us < a.us for a, b in zip(stretches["A"], stretches["B"], strict=True))
+        throttled = any(stretch.throttle for side in stretches.values() for stretch in side)
+        if lossless and (seconds == policy.SUSTAINED_STRETCH_SECONDS or not throttled):
             break
+        seconds = policy.SUSTAINED_STRETCH_SECONDS
     found = summarise(harness.cases[case.draw.case], stretches["A"], stretches["B"], limit)
     said = f"{found.speedup:.3f}x ({found.interval[0]:.3f} to {found.interval[1]:.3f}) at {drawn}"
     return Check(name="steady load", status=CheckStatus.PASSED, detail=said, case=found.case), found

@@ -20,14 +20,18 @@ CASE = timed()
 class Machine:
     """A GPU with a clock of its own, and two sides that run on it."""
 
-    def __init__(self, watts: dict[str, float], us: dict[str, float], counts: bool = True, throttle=()) -> None:
+    def __init__(
+        self, watts: dict[str, float], us: dict[str, float], counts: bool = True, throttle=(), throttled_from: int = 1
+    ) -> None:
         self.watts, self.us, self.counts, self.throttle = watts, us, counts, throttle
+        self.throttled_from = throttled_from  # which run
         self.energy = 1000.0
         self.power = 80.0
         self.asked: list[str] = []
 
     def read_load(self, _gpu) -> GpuLoad:
-        return GpuLoad(self.power, 700.0, self.energy if self.counts else None, self.throttle)
+        throttle = self.throttle if len(self.asked) >= self.throttled_from else ()
+        return GpuLoad(self.power, 700.0, self.energy if self.counts else None, throttle)
 
     def subject(self, side: str):
         async def ask(request, *, deadline):
@@ -68,8 +72,25 @@ def test_a_loss_is_looked_at_for_longer(monkeypatch):
     _, run = machine.measure(monkeypatch)
     assert run is not None
     assert "".join(machine.asked) == "B" + policy.SUSTAINED_TURNS * sustained.ORDER
-    assert run.seconds == pytest.approx(policy.SUSTAINED_TURNS * 2 * policy.SUSTAINED_STRETCH_SECONDS)
+    further = (policy.SUSTAINED_TURNS - 1) * 2 * policy.SUSTAINED_STRETCH_SECONDS
+    assert run.seconds == pytest.approx(2 * policy.SUSTAINED_SHORT_SECONDS + further)
     assert run.interval[1] < 1
+
+
+def test_stretches_are_short_where_the_first_run_was_not_throttled(monkeypatch):
+    machine = Machine({"A": 600, "B": 690}, {"A": 100.0, "B": 80.0})
+    _, run = machine.measure(monkeypatch)
+    assert run is not None
+    assert "".join(machine.asked) == "B" + sustained.ORDER
+    assert run.seconds == pytest.approx(2 * policy.SUSTAINED_SHORT_SECONDS)
+
+
+def test_throttling_in_short_stretches_is_looked_at_for_longer(monkeypatch):
+    machine = Machine({"A": 600, "B": 690}, {"A": 100.0, "B": 80.0}, throttle=("power cap",), throttled_from=3)
+    _, run = machine.measure(monkeypatch)
+    assert run is not None
+    assert "".join(machine.asked) == "B" + 2 * sustained.ORDER
+    assert run.seconds == pytest.approx(2 * (policy.SUSTAINED_SHORT_SECONDS + policy.SUSTAINED_STRETCH_SECONDS))
 
 
 def test_a_kernel_that_draws_little_is_spared(monkeypatch):
