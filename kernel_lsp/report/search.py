@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.refine.batch import Batch, Stand
 from kernel_lsp.refine.outcome import Refinement, Tried
 from kernel_lsp.report.units import interval_text, seconds_text, speedup_text
@@ -16,9 +17,10 @@ NEAREST = 5
 
 def attempts_view(found: Refinement) -> RenderableType:
     """How many candidates there were and how they fell, and the nearest of those that are not the best."""
-    counts = Counter(one.feedback.verdict.value for one in _last(found.tried))
+    counts = Counter(map(_fell, _last(found.tried)))
     fell = " · ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    head = Text(f"{counts.total()} candidates in {seconds_text(found.seconds)}")
+    candidates = "1 candidate" if counts.total() == 1 else f"{counts.total()} candidates"
+    head = Text(f"{candidates} in {seconds_text(found.seconds)}")
     head.append(f"  {fell}" if fell else "", "dim")
     return Group(head, _nearest(found)) if counts else head
 
@@ -58,8 +60,14 @@ def _nearest(found: Refinement) -> Table:
         feedback = one.feedback
         ratio = speedup_text(1 / feedback.ratio) if feedback.ratio else ""
         interval = interval_text((1 / feedback.interval[1], 1 / feedback.interval[0])) if feedback.interval else ""
-        table.add_row(Text(one.candidate.label), feedback.verdict.value, ratio, interval, Text(feedback.message))
+        table.add_row(Text(one.candidate.label), _fell(one), ratio, interval, Text(feedback.message))
     return table
+
+
+def _fell(one: Tried) -> str:
+    """Return how a candidate fell: its verdict; `raced` where it was good enough in a race, and another was better."""
+    raced = one.verdict is None and one.feedback.ratio is not None and one.feedback.verdict is Outcome.AMBIGUOUS
+    return "raced" if raced else one.feedback.verdict.value
 
 
 def _last(tried: list[Tried]) -> list[Tried]:
