@@ -33,7 +33,8 @@ export async function tell(
   for (const note of job.notes) {
     if (noted.has(note)) continue; // once is enough of what is the same after every search
     noted.add(note);
-    void vscode.window.showWarningMessage(note);
+    vscode.window.setStatusBarMessage(`$(info) ${note}`, PASSING_MS);
+    server.log.info(note);
   }
   const found = (await variants.list(job.uri)).filter(
     (one) => one.fits && (job.kernel === null || one.kernels.includes(job.kernel)),
@@ -75,7 +76,7 @@ async function tellOfCheck(job: JobRecord, server: Server): Promise<void> {
   const wrong = vscode.languages.getDiagnostics(uri).some((one) => one.severity === vscode.DiagnosticSeverity.Error);
   void vscode.commands.executeCommand("setContext", wrong ? "kernelLsp.foundMistake" : "kernelLsp.checked", true);
   const message = `${uri.path.split("/").at(-1) ?? job.uri}: ${job.reason}`;
-  if (job.reason.startsWith("compiled, not run")) {
+  if (job.reason.startsWith("it has no workload")) {
     const answer = await vscode.window.showInformationMessage(message, "Draft a Workload");
     if (answer !== undefined) await server.run("draft", job.uri);
   } else if (!wrong) {

@@ -43,6 +43,9 @@ export function activate(context: vscode.ExtensionContext): void {
     const sentence = await vscode.window.showInputBox({ title: "Kernel LSP: Ask for", prompt, placeHolder });
     if (sentence?.trim()) await server.run("ask", uri, sentence, ...(kernel === undefined ? [] : [kernel]));
   };
+  server.commands.set("machineCode", async (uri, kernel) => {
+    await machineCode.show(vscode.Uri.parse(String(uri)), { kernel: typeof kernel === "string" ? kernel : undefined });
+  });
   server.commands.set("trust", (...folders) => trust(server, folders));
 
   const look = (): void => {
@@ -121,7 +124,7 @@ export function activate(context: vscode.ExtensionContext): void {
   );
   command(
     "machineCode",
-    ofFile(({ uri, line }) => machineCode.show(vscode.Uri.parse(uri), line)),
+    ofFile(({ uri, line }) => machineCode.show(vscode.Uri.parse(uri), { line })),
   );
   command("evidence", async (row) => {
     if (isRow(row) && row.kind === "verdict") await evidence.show(row.verdict, row.uri);

@@ -78,13 +78,17 @@ export class MachineCodeView implements vscode.TextDocumentContentProvider, vsco
     for (const one of [...this.#subscriptions, this.#changed, this.#linked, ...this.#roles.values()]) one.dispose();
   }
 
-  /** Shows the machine code of a file beside it, at the kernel or line where the cursor is. */
-  async show(source: vscode.Uri, line?: number): Promise<void> {
-    const at = line ?? vscode.window.activeTextEditor?.selection.active.line ?? 0;
+  /** Shows the machine code of a file beside it, at a line of the source, a kernel, or else where the cursor is. */
+  async show(
+    source: vscode.Uri,
+    place: { line?: number | undefined; kernel?: string | undefined } = {},
+  ): Promise<void> {
+    const document = await vscode.workspace.openTextDocument(address(source));
+    const cursor = vscode.window.activeTextEditor?.selection.active.line ?? 0;
+    const at = place.line ?? this.#firstLine(document.uri, place.kernel) ?? cursor;
     const left = await vscode.window.showTextDocument(source, { viewColumn: vscode.ViewColumn.One, preview: false });
     left.selection = new vscode.Selection(at, 0, at, 0);
     left.revealRange(left.selection, vscode.TextEditorRevealType.InCenterIfOutsideViewport);
-    const document = await vscode.workspace.openTextDocument(address(source));
     await vscode.window.showTextDocument(document, {
       viewColumn: vscode.ViewColumn.Beside,
       preview: false,
@@ -108,6 +112,15 @@ export class MachineCodeView implements vscode.TextDocumentContentProvider, vsco
       const why = error instanceof Error ? error.message : String(error);
       return before === undefined ? `// ${why}\n` : before.text; // while its author types it may not compile
     }
+  }
+
+  /** The first line of a source, from 0, of which a kernel's listing has machine code. */
+  #firstLine(uri: vscode.Uri, kernel: string | undefined): number | undefined {
+    const listing = this.#listings.get(uri.toString());
+    const range = listing?.kernels.find(({ name }) => name === kernel)?.range;
+    if (listing === undefined || range === undefined) return undefined;
+    const line = listing.lines.slice(range.start.line, range.end.line).find((one) => one !== null);
+    return line === undefined ? undefined : line - 1;
   }
 
   #refreshSoon(document: vscode.TextDocument): void {

@@ -5,6 +5,7 @@ from typing import Any
 
 from kernel_lsp.check import FileReport, check, record_baseline
 from kernel_lsp.check.quick_fixes import is_fixable
+from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.judge.verdict import CheckStatus
 from kernel_lsp.lsp.job_handlers.context import JobContext
 from kernel_lsp.report.formats.json import check_json
@@ -37,9 +38,10 @@ async def record(job: JobContext) -> dict[str, Any]:
 def _passed(report: FileReport) -> str:
     """Return `14 checks passed`, or how far a file that was not run was checked."""
     passed = sum(one.status is CheckStatus.PASSED for one in report.checks)
-    if not passed and not report.workloads:
-        return "compiled, not run: it has no workload"
-    return f"{passed} check{'' if passed == 1 else 's'} passed"
+    if passed:
+        return f"{passed} check{'' if passed == 1 else 's'} passed"
+    notes = [one.message for one in report.diagnostics if one.severity is Severity.NOTE]
+    return notes[0] if notes else "nothing was run"
 
 
 def _checked(report: FileReport, sound: str) -> dict[str, Any]:

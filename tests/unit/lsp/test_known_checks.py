@@ -35,12 +35,31 @@ def test_a_file_that_was_checked_is_not_examined_again(tmp_path: Path, monkeypat
         monkeypatch.setattr(checker, "examine", nothing)
         params = {"path": str(path), "kernel": None, "label": None, "texts": {str(path): KERNEL}}
         job = JobContext(params, settings, lambda _: None, store, None, [])  # pyright: ignore[reportArgumentType]
-        assert asyncio.run(check_text(job))["reason"] == "compiled, not run: it has no workload"
+        assert asyncio.run(check_text(job))["reason"] == "it has no workload: it was compiled, not run"
         known = asyncio.run(Checker(settings, store).recall(read_source(path)))
         assert known is not None
         assert known.remembered
         path.write_text(KERNEL.replace("2.f", "3.f"))
         assert asyncio.run(Checker(settings, store).recall(read_source(path))) is None, "nothing is examined"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("*x = T(1)", "1 of 1 kernels compiled, 1 of them for assumed types, none run"),
+        ("x->of(1)", "nothing was compiled"),
+    ],
+)
+def test_of_a_template_that_nothing_instantiates_it_is_said_how_far_it_got(
+    body: str, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "scale.cu"
+    path.write_text(f"template <class T>\n__global__ void scale(T* x) {{ {body}; }}\n")
+    settings = Settings(arch=["sm_90"], paths=PathSettings(data=tmp_path / "data", cache=tmp_path / "cache"))
+    with open_store(tmp_path / "data") as store:
+        params = {"path": str(path), "kernel": None, "label": None, "texts": {str(path): path.read_text()}}
+        job = JobContext(params, settings, lambda _: None, store, None, [])  # pyright: ignore[reportArgumentType]
+        assert asyncio.run(check_text(job))["reason"] == f"it has no workload: {said}"
 
 
 def test_counts_by_line_hold_for_a_copy_elsewhere(tmp_path: Path) -> None:

@@ -78,6 +78,15 @@ const tests = {
     assert.ok(titles.some((title) => title.startsWith("Apply num_warps 4 -> 2: 1.25x faster")), String(titles));
     assert.ok(titles.includes("Check softmax.py"), String(titles));
   },
+  async "the facts lead to the machine code beside the source"() {
+    const document = await open("softmax.py");
+    await until("facts", async () => (await lenses(document.uri)).some((title) => /\d+ regs/.test(title)));
+    await vscode.commands.executeCommand("kernel-lsp.machineCode", document.uri.toString(), "softmax_kernel");
+    const listing = vscode.window.visibleTextEditors.find(({ document }) => document.uri.scheme === "kernel-lsp-sass");
+    assert.ok(listing, "no view of it is open");
+    assert.match(listing.document.lineAt(0).text, /addr live {3}softmax_kernel/);
+    await vscode.commands.executeCommand("workbench.action.closeAllEditors");
+  },
   async "a hover on a kernel's name shows its cost"() {
     const document = await open("softmax.py");
     const text = await until("a hover", async () => {
