@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kernel_lsp.device.architectures import ARCHITECTURES, nearest_arch
@@ -89,11 +90,22 @@ def find_gpus() -> tuple[Gpu, ...]:
                 str(nvml.nvmlDeviceGetUUID(handle)),
                 arch,
                 driver,
-                int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+                _memory(nvml, handle)[0],
                 _multiprocessors(nvml, handle, arch),
             )
         )
     return _visible(tuple(gpus), os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def _memory(nvml: Any, handle: Any) -> tuple[int, int]:
+    """Return the whole memory of a GPU and what is free of it, bytes; the machine's, where it has none of its own."""
+    try:
+        info = nvml.nvmlDeviceGetMemoryInfo(handle)
+        return int(info.total), int(info.free)
+    except nvml.NVMLError:  # as of GB10, which shares the processor's
+        lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+        kib = {name: int(count) for name, count, *_ in lines}
+        return kib["MemTotal:"] << 10, kib["MemAvailable:"] << 10
 
 
 def _multiprocessors(nvml: Any, handle: Any, arch: str) -> int | None:
@@ -165,7 +177,7 @@ def free_bytes(gpu: Gpu) -> int:
     """Return the free memory of `gpu` in bytes."""
     nvml = _nvml()
     assert nvml is not None, "a Gpu record comes from a working NVML"
-    return int(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)).free)
+    return _memory(nvml, nvml.nvmlDeviceGetHandleByUUID(gpu.uuid))[1]
 
 
 def busy_percent(gpu: Gpu, pids: frozenset[int], since: float) -> int | None:

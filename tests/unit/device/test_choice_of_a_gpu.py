@@ -130,9 +130,35 @@ def test_nvml_tells_multiprocessors_by_cores(monkeypatch):
         nvmlDeviceGetCudaComputeCapability=lambda _: (8, 9),
         nvmlDeviceGetName=lambda _: "NVIDIA GeForce RTX 4090",
         nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}",
-        nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=24 << 30),
+        nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=24 << 30, free=20 << 30),
         nvmlDeviceGetNumGpuCores=cores,
     )
     monkeypatch.setattr(nvml, "_loaded", [fake])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert [gpu.multiprocessors for gpu in nvml.find_gpus()] == [128, None]
+
+
+def test_a_gpu_without_memory_of_its_own_has_the_machines(monkeypatch):
+    class UnsupportedError(Exception):
+        pass
+
+    def memory(_handle):
+        raise UnsupportedError
+
+    library = SimpleNamespace(
+        NVMLError=UnsupportedError,
+        nvmlSystemGetDriverVersion=lambda: "580",
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
+        nvmlDeviceGetCudaComputeCapability=lambda _: (12, 1),
+        nvmlDeviceGetName=lambda _: "NVIDIA GB10",
+        nvmlDeviceGetUUID=lambda _: "GPU-aaaa1111",
+        nvmlDeviceGetMemoryInfo=memory,
+        nvmlDeviceGetNumGpuCores=memory,
+    )
+    monkeypatch.setattr(nvml, "_nvml", lambda: library)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    (gpu,) = nvml.find_gpus()
+    assert (gpu.name, gpu.arch, gpu.multiprocessors) == ("NVIDIA GB10", "sm_121", None)
+    assert 0 < nvml.free_bytes(gpu) <= gpu.memory_bytes
