@@ -63,6 +63,9 @@ def _property(option: Option) -> dict[str, Any]:
         if found["type"] in ("number", "integer") and _accepts(option, unit):
             found = {"type": "string", "pattern": _PATTERNS[unit]}
             default = size_text(default) if unit == "1KiB" else f"{default:g}s"
+    if found["type"] == ["string", "null"] and "enum" not in found:
+        # VS Code edits no text in place that may be null; the extension tells the server null for an empty one.
+        found, default = {"type": "string"}, default or ""
     if option.key not in _COMPUTED:
         found["default"] = default
     scope = "machine-overridable" if option.key.startswith("paths.") else "window"

@@ -21,14 +21,14 @@ export function changed(context: vscode.ExtensionContext): Record<string, unknow
 
 /**
  * The same by the server's dotted names. A project's own settings count for more than defaults do. Settings of the
- * extension itself are left out, which the server does not know.
+ * extension itself are left out, which the server does not know. An empty text is as good as none.
  */
 export function said(context: vscode.ExtensionContext): Record<string, unknown> {
   const found: Record<string, unknown> = {};
   for (const [key, value] of Object.entries(changed(context))) {
     // The server's names have underscores where VS Code's have capitals.
     const name = key.slice(SECTION.length + 1).replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-    if (!name.startsWith("server.") && !name.startsWith("trace.")) found[name] = value;
+    if (!name.startsWith("server.") && !name.startsWith("trace.")) found[name] = value === "" ? null : value;
   }
   return found;
 }

@@ -86,6 +86,14 @@ def test_settings_of_the_manifest_are_those_of_the_server():
     assert with_settings(manifest) == manifest, "run: python extension/scripts/settings.py"
 
 
+def test_texts_and_numbers_can_be_set_in_place():
+    """VS Code has a field for a number that may be null, and none for a text that may."""
+    configuration = json.loads(MANIFEST.read_text())["contributes"]["configuration"]
+    settings = {key: one for section in configuration for key, one in section["properties"].items()}
+    null = {key for key, one in settings.items() if isinstance(one["type"], list) and "string" in one["type"]}
+    assert [key for key in null if "enum" not in settings[key]] == []
+
+
 def test_the_lockfile_names_no_host():
     assert '"resolved"' not in (EXTENSION / "package-lock.json").read_text()
 
