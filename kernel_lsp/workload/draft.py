@@ -19,6 +19,7 @@ from kernel_lsp.workload.spec import DRAFT
 _ROWS = re.compile(r"(?i)^n?_?(rows?|m|batch|b|tokens?|height|h)(_\w+)?$")
 _TOTAL = re.compile(r"(?i)n|size|numel|len|length|count|total|n_?elements?|num_?elements?")
 _OF_A_ROW = re.compile(r"(?i)(weight|bias|gamma|beta)s?(_ptr)?")
+_BIAS = re.compile(r"(?i)b|beta|bias(es)?(_ptr)?")
 _PRODUCT = re.compile(r"(?i)gemm|mat_?mul")
 
 # Words of a kernel's name that do not say what it computes.
@@ -38,7 +39,7 @@ _KNOWN = (
     (r"s?axpy", "{s} * {0} + {1}", 2),
     (r"swiglu|silu_?(and_)?mul", "torch.nn.functional.silu({0}) * {1}", 2),
     (r"geglu|gelu_?(and_)?mul|geglu_tanh", "torch.nn.functional.gelu({0}) * {1}", 2),
-    (r"bias_?gelu", "torch.nn.functional.gelu({0} + {1})", 2),
+    (r"(?P<bias>bias)_?gelu", "torch.nn.functional.gelu({0} + {1})", 2),
     (r"gelu", "torch.nn.functional.gelu({0})", 1),
     (r"silu|swish", "torch.nn.functional.silu({0})", 1),
     (r"relu", "torch.relu({0})", 1),
@@ -144,6 +145,8 @@ def _reference(kernel: Kernel, plan: DraftedCall, drafted: Drafted, source: Sour
         match = re.fullmatch(pattern, plain, re.IGNORECASE)
         # A number, or what is still open, that the formula does not have means that it is not the whole of it.
         others = len(plan.of("number", "open")) - ("{s}" in meaning)
+        if match is not None and match.groupdict().get("bias") and not any(map(_BIAS.fullmatch, tensors[1:])):
+            continue  # it adds something else
         if match is not None and len(tensors) == wants and others <= 0:
             said = meaning.format(*tensors, s=number, f=match.groupdict().get("f", "").lower())
             if "gelu(" in said and "tanh" in body:
@@ -182,11 +185,17 @@ def _plan(kernel: str, arguments: Sequence[Argument]) -> DraftedCall:
 def _shaped(
     arguments: Sequence[Argument], shape: tuple[str, ...], first: Sequence[tuple[str, ...]] = ()
 ) -> DraftedCall:
-    """Return a plan where every tensor has `shape`, except inputs with shapes in `first` and parameters of one row."""
+    """Return a plan where tensors have `shape`, except inputs with shapes in `first` and those of one row or column.
+
+    Indices tell which these are, else names.
+    """
     own = iter(first)
     found: list[Argument] = []
     for argument in arguments:
-        if argument.role == "input":
+        if argument.is_tensor and len(shape) == 2 and {argument.column_of, argument.row_of} & set(shape):
+            along = [e for e in shape if (e == argument.column_of if argument.column_of else e != argument.row_of)]
+            found.append(replace(argument, shape=tuple(along)))
+        elif argument.role == "input":
             given = next(own, shape[-1:] if _OF_A_ROW.fullmatch(argument.name) else shape)
             found.append(replace(argument, shape=given))
         else:

@@ -18,7 +18,9 @@ class Argument:
     """One argument of the drafted call.
 
     `role` is `input`, `output`, `extent` (a size), `number`, `constant`, or `open` where the file does not say, with
-    the question in `value`; `shape` has the names of a tensor's extents; a `mutated` input is also written.
+    the question in `value`; `shape` has the names of a tensor's extents; a `mutated` input is also written. A tensor
+    with one element for each column of a matrix has `column_of`, one with one for each row `row_of`: the name of the
+    extent that a row of the matrix has.
     """
 
     name: str
@@ -27,6 +29,8 @@ class Argument:
     value: str = ""
     shape: tuple[str, ...] = ()
     mutated: bool = False
+    column_of: str = ""
+    row_of: str = ""
 
     @property
     def is_tensor(self) -> bool:

@@ -2,8 +2,10 @@
 
 import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from kernel_lsp.languages.cuda.drafted_indices import indices_of
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.host_launches import HostLaunch, find_host_launches
 from kernel_lsp.source.kernel import Kernel, Parameter
@@ -39,7 +41,22 @@ class _Cuda:
         aliases = _aliases(source.text)
         written = _written_launch(source.text, kernel)
         arguments = [_of_cuda(parameter, aliases, body) for parameter in kernel.parameters]
+        arguments = _indexed(arguments, body)
         return Drafted(arguments, lambda plan: _cuda_launch(kernel, plan, body, written))
+
+
+def _indexed(arguments: Sequence[Argument], body: str) -> list[Argument]:
+    """Return the arguments with what their indices tell of tensors that have an element for each row or column."""
+    tensors = [argument.name for argument in arguments if argument.is_tensor]
+    extents = [argument.name for argument in arguments if argument.role == "extent"]
+    found = indices_of(tensors, extents, body.partition("{")[2])
+    said: list[Argument] = []
+    for argument in arguments:
+        index = found.get(argument.name)
+        if index is not None:
+            argument = replace(argument, **{"column_of" if index.column else "row_of": index.extent})
+        said.append(argument)
+    return said
 
 
 def _aliases(text: str) -> dict[str, str]:

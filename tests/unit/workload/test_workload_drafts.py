@@ -295,3 +295,38 @@ def test_a_launch_in_two_dimensions_that_cannot_be_read_is_left_open() -> None:
     assert "say the grid and the block" in text
     assert "total + block" not in text
     compile(text, "draft", "exec")
+
+
+_SCALED = """
+__global__ void %s(const float* x, const float* scale, const float* floor, float* y, float* sums, int rows, int cols) {
+    int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y;
+    if (c >= cols) return;
+    %s
+    y[(size_t)r * cols + c] = here;
+    if (c == 0) sums[r] = here;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "float here = x[(size_t)r * cols + c] * scale[c] + floor[r];",
+        "float here = x[c + cols * r] * scale[c] + floor[r];",
+        "const float* row = x + r * cols;\n    float here = row[c] * scale[c] + floor[r];",
+    ],
+)
+def test_indices_tell_what_has_one_element_for_each_column_or_row(body: str) -> None:
+    text = draft_for(SourceFile(Path("scaled.cu"), _SCALED % ("scaled", body)))
+    for made in ("x = torch.randn(rows, cols,", "scale = torch.randn(cols,", "floor = torch.randn(rows,"):
+        assert made in text
+    assert "y = torch.empty(rows, cols," in text
+    assert "sums = torch.empty(rows," in text
+
+
+@pytest.mark.parametrize(("second", "known"), [("bias", True), ("scale", False)])
+def test_a_name_says_no_more_than_the_parameters_do(second: str, known: bool) -> None:
+    kernel = f"__global__ void bias_gelu(const float* x, const float* {second}, float* y, int n) {{ y[0] = x[0]; }}"
+    text = draft_for(SourceFile(Path("bias_gelu.cu"), kernel))
+    assert (f"gelu(x + {second})" in text) is known
+    assert ("raise NotImplementedError" in text) is not known
