@@ -23,7 +23,8 @@ from kernel_lsp.judge.measure.statistics import Decision
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import Target
-from kernel_lsp.judge.verdict import DeviceState, SustainedRun, Trace
+from kernel_lsp.judge.timing import SustainedRun, Trace
+from kernel_lsp.judge.verdict import DeviceState
 from kernel_lsp.model.gate import Quieted
 from kernel_lsp.runner.messages.subject_answers import Recorded
 from kernel_lsp.runner.spans import SpanLog

@@ -11,7 +11,8 @@ from kernel_lsp.config.settings import JudgeSettings, PathSettings, RunnerSettin
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.target import make_target
-from kernel_lsp.judge.verdict import CaseTiming, CheckStatus, Verdict
+from kernel_lsp.judge.timing import CaseTiming
+from kernel_lsp.judge.verdict import CheckStatus, Verdict
 from kernel_lsp.runner.pool import Flavour, Pool
 
 _COMPILERS = 4  # of each GPU's process: several share the machine

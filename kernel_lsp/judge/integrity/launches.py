@@ -16,7 +16,7 @@ from kernel_lsp.judge.integrity.trace import GpuOperation, Launched, OwnKernels
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.ruling import Ruling, rejected, unless_shared
 from kernel_lsp.judge.subject import Subject
-from kernel_lsp.judge.verdict import Trace, TracedGroup
+from kernel_lsp.judge.timing import Trace, TracedGroup
 from kernel_lsp.runner.messages.subject import LookForChanges, TraceLaunch, TraceSegment
 from kernel_lsp.runner.messages.subject_answers import Recorded, Traced
 from kernel_lsp.source.files import find_kernels

@@ -20,7 +20,8 @@ from kernel_lsp.judge.measure import intervals
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.measure.student_t import t_quantile
 from kernel_lsp.judge.subject import Subject
-from kernel_lsp.judge.verdict import Check, CheckStatus, SustainedRun
+from kernel_lsp.judge.timing import SustainedRun
+from kernel_lsp.judge.verdict import Check, CheckStatus
 from kernel_lsp.runner.messages.subject import Sustain
 
 ORDER = "ABBA"

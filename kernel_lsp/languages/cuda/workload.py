@@ -5,10 +5,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kernel_lsp.languages.cuda.drafted_indices import indices_of
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.host_launches import HostLaunch, find_host_launches
 from kernel_lsp.source.kernel import Kernel, Parameter
+from kernel_lsp.workload.array_indices import indices_of
 from kernel_lsp.workload.language import Argument, Drafted, DraftedCall, WorkloadPart, value_of
 
 _DTYPES = (

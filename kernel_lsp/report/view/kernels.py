@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from kernel_lsp.judge.verdict import Evidence, KernelResources, Trace, Verdict
+from kernel_lsp.judge.timing import Trace
+from kernel_lsp.judge.verdict import Evidence, KernelResources, Verdict
 from kernel_lsp.report.units import percent_text, size_text, time_text
 from kernel_lsp.report.view.parts import Cell, Column, More, Paragraph, Part, ReportSection, Table, Tone, TonedText
 from kernel_lsp.report.view.words import change_text, known, share_text

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable
 
-from kernel_lsp.judge.verdict import CaseTiming, SustainedRun, Verdict
+from kernel_lsp.judge.timing import CaseTiming, SustainedRun
+from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.report.units import (
     bandwidth_text,
     energy_text,

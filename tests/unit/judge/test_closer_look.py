@@ -12,7 +12,8 @@ from kernel_lsp.judge.context import Context
 from kernel_lsp.judge.ruling import Ruling, Speedup, rejected, wrong
 from kernel_lsp.judge.stages.final_checks import check_finally
 from kernel_lsp.judge.subject import Subject
-from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage, SustainedRun
+from kernel_lsp.judge.timing import SustainedRun
+from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import both
 

@@ -1,7 +1,7 @@
 """Verdicts as the judge would make them, for tests of what is shown."""
 
+from kernel_lsp.judge.timing import CaseTiming, SustainedRun
 from kernel_lsp.judge.verdict import (
-    CaseTiming,
     Check,
     CheckStatus,
     DeviceState,
@@ -11,7 +11,6 @@ from kernel_lsp.judge.verdict import (
     Mismatch,
     Outcome,
     Stage,
-    SustainedRun,
     Verdict,
 )
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kernel_lsp.cli.main import app
-from kernel_lsp.judge.verdict import Trace, TracedGroup
+from kernel_lsp.judge.timing import Trace, TracedGroup
 from kernel_lsp.report.page import verdict_page
 from kernel_lsp.report.page.elements import joined, tag
 from kernel_lsp.report.view.verdict import Step

@@ -4,7 +4,8 @@ import pytest
 import sample_verdicts as sample
 from rich.console import Console
 
-from kernel_lsp.judge.verdict import Check, CheckStatus, ErrorFigures, Outcome, Stage, Trace, TracedGroup
+from kernel_lsp.judge.timing import Trace, TracedGroup
+from kernel_lsp.judge.verdict import Check, CheckStatus, ErrorFigures, Outcome, Stage
 from kernel_lsp.report.terminal import LOG_LINES, VerdictCard, verdict_style
 from kernel_lsp.report.view import words
 from kernel_lsp.report.view.parts import Tone
