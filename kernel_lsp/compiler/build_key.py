@@ -20,12 +20,12 @@ from kernel_lsp.device.device import Device
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import cuda_part
 from kernel_lsp.source.imports import folders_of, local_imports
-from kernel_lsp.source.language import source_part
+from kernel_lsp.source.language import language_packages, source_part
 from kernel_lsp.workload.spec import WorkloadFile
 
 _CUDA_PACKAGES = ("cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
 _HERE = Path(__file__).parent
-_IMPORTABLE = ("torch", "triton", "numpy", "cutlass")
+_IMPORTABLE = ("numpy", *language_packages())
 
 
 def build_keys(

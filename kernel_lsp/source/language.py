@@ -26,6 +26,7 @@ class SourcePart(Protocol):
         highlighted_as: name of the language in code blocks for an editor.
         comment: what begins a comment that runs to the end of its line.
         signs: words of which each file with kernels of this language has at least one.
+        packages: top-level modules that such a file imports the language from; empty where it imports none.
         launches_itself: True where host code of the file launches its kernels and a problem defines the right results;
             False where a workload's `launch` launches them.
         computed: True where kernels may stand in text that the file computes, so that finding none is no error.
@@ -39,6 +40,7 @@ class SourcePart(Protocol):
     highlighted_as: str
     comment: str
     signs: tuple[str, ...]
+    packages: tuple[str, ...]
     launches_itself: bool
     computed: bool
 
@@ -68,6 +70,12 @@ def part_of(language: Language, room: str) -> Any:
 def source_part(language: Language) -> SourcePart:
     """Return a language's `SourcePart`."""
     return part_of(language, "source")
+
+
+@cache
+def language_packages() -> tuple[str, ...]:
+    """Return the top-level modules that files import their languages from, in order of the alphabet."""
+    return tuple(sorted({name for language in Language for name in source_part(language).packages}))
 
 
 @cache

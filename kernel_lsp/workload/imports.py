@@ -18,9 +18,10 @@ from pathlib import Path
 from types import ModuleType
 
 from kernel_lsp.source.files import import_folders
+from kernel_lsp.source.language import language_packages
 from kernel_lsp.source.module_name import ModuleName, module_name
 
-LIBRARIES = ("cutlass", "kernel_lsp", "numpy", "torch", "triton")
+LIBRARIES = ("kernel_lsp", "numpy", *language_packages())
 """Packages that workers import themselves: never a user's copy, such as a clone of Triton without compiled parts."""
 
 

@@ -17,6 +17,7 @@ class _Cuda:
     highlighted_as = "cpp"
     comment = "//"
     signs: tuple[str, ...] = ("__global__",)
+    packages: tuple[str, ...] = ()
     launches_itself = False
     computed = False
 

@@ -26,6 +26,7 @@ class _Cute:
     highlighted_as = "python"
     comment = "#"
     signs: tuple[str, ...] = ("cutlass",)
+    packages: tuple[str, ...] = ("cutlass",)
     launches_itself = False
     computed = False
 

@@ -20,6 +20,7 @@ class _Torch:
     highlighted_as = "python"
     comment = "#"
     signs: tuple[str, ...] = ("load_inline", "ModelNew", "get_init_inputs")
+    packages: tuple[str, ...] = ("torch",)
     launches_itself = True
     computed = True
 

@@ -18,6 +18,7 @@ class _Triton:
     highlighted_as = "python"
     comment = "#"
     signs: tuple[str, ...] = ("triton",)
+    packages: tuple[str, ...] = ("triton",)
     launches_itself = False
     computed = False
 

@@ -40,7 +40,9 @@ WALK = """
 from pathlib import Path
 from kernel_lsp.source.files import find_kernels, language_of
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.compiler import build_key
 from kernel_lsp.source.language import part_of, suffixes
+from kernel_lsp.workload.imports import LIBRARIES
 text = "import cutlass\\nimport cutlass.cute as cute\\n@cute.kernel\\ndef scale(x):\\n    pass\\n"
 path = Path("scale.fifth")
 assert ".fifth" in suffixes()
@@ -48,6 +50,8 @@ assert language_of(path, text) is Language.FIFTH
 assert [kernel.name for kernel in find_kernels(text, path)] == ["scale"]
 for room in %r:
     assert part_of(Language.FIFTH, room) is not None
+assert "fifth_dsl" in LIBRARIES, "a user's copy of it is not imported in its place"
+assert "fifth_dsl" in build_key._IMPORTABLE, "its version is part of a build's key"
 print("walked")
 """
 
@@ -87,6 +91,7 @@ def test_a_fifth_language_is_one_folder_and_one_line(tmp_path: Path) -> None:
     folder = shutil.copytree(package / "languages/cute", package / "languages/fifth")
     for path in folder.glob("*.py"):
         text = path.read_text().replace("languages.cute", "languages.fifth").replace("Language.CUTE", "Language.FIFTH")
+        text = text.replace('packages: tuple[str, ...] = ("cutlass",)', 'packages: tuple[str, ...] = ("fifth_dsl",)')
         path.write_text(text.replace('(".py",)', '(".fifth",)'))
     command = [sys.executable, "-c", WALK % (ROOMS,)]
     walked = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
