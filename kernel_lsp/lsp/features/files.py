@@ -14,7 +14,7 @@ from lsprotocol import types
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.catalog import CHECK
 from kernel_lsp.lsp.client import EditorConnection
-from kernel_lsp.lsp.documents import Documents
+from kernel_lsp.lsp.documents import Document, Documents
 from kernel_lsp.lsp.features.texts import OpenTexts
 from kernel_lsp.lsp.job import JobRequest
 from kernel_lsp.lsp.jobs import Jobs
@@ -70,6 +70,7 @@ class Files:
         else:
             self._watches_folders = True
             await asyncio.to_thread(watcher.watch, self._folders.paths)
+        self._look_again(self._documents)  # a header may have changed before the watch began
 
     async def close(self) -> None:
         """Stop watching."""
@@ -86,8 +87,13 @@ class Files:
         if self._permission.trust.file in names:
             self._texts.reconsider()
             return
-        for document in self._documents:
-            if document.kernels and any(path.suffix in source_suffixes() and path != document.path for path in names):
+        sources = {path for path in names if path.suffix in source_suffixes()}
+        self._look_again(document for document in self._documents if sources - {document.path})
+
+    def _look_again(self, documents: Iterable[Document]) -> None:
+        """Ask for the results of texts anew: they are known unless something that they depend on has changed."""
+        for document in documents:
+            if document.kernels:
                 self._analysis.request(document)
 
     async def did_save(self, params: types.DidSaveTextDocumentParams) -> None:
