@@ -3,10 +3,10 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from kernel_lsp.device.architectures import ARCHITECTURES, nearest_arch
+from kernel_lsp.device.host_memory import host_memory
 
 _REASONS = {
     0x0000000000000004: "power cap",
@@ -102,10 +102,8 @@ def _memory(nvml: Any, handle: Any) -> tuple[int, int]:
     try:
         info = nvml.nvmlDeviceGetMemoryInfo(handle)
         return int(info.total), int(info.free)
-    except nvml.NVMLError:  # as of GB10, which shares the processor's
-        lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
-        kib = {name: int(count) for name, count, *_ in lines}
-        return kib["MemTotal:"] << 10, kib["MemAvailable:"] << 10
+    except nvml.NVMLError_NotSupported:  # as of GB10, which shares the processor's
+        return host_memory()
 
 
 def _multiprocessors(nvml: Any, handle: Any, arch: str) -> int | None:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.host_memory import host_memory
 from kernel_lsp.device.nvml import Gpu, free_bytes
 from kernel_lsp.errors import CannotJudgeError, ConfigurationError, RunnerError
 from kernel_lsp.learn.base_model import BaseModel
@@ -79,10 +80,7 @@ def require_same(folder: Path, job: SftJob | GrpoJob, *, moved: Collection[str])
 
 def free_on(gpu: Gpu | None) -> int:
     """Return the bytes of memory that a process can have on a GPU, or beside the others in this machine."""
-    if gpu is not None:
-        return free_bytes(gpu)
-    found = re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    return int(found[1]) * 1024 if found else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return free_bytes(gpu) if gpu is not None else host_memory()[1]
 
 
 def require_room(base: BaseModel, wanted: Training, free: float, place: str) -> None:

@@ -146,7 +146,8 @@ def test_a_gpu_without_memory_of_its_own_has_the_machines(monkeypatch):
         raise UnsupportedError
 
     library = SimpleNamespace(
-        NVMLError=UnsupportedError,
+        NVMLError=Exception,
+        NVMLError_NotSupported=UnsupportedError,
         nvmlSystemGetDriverVersion=lambda: "580",
         nvmlDeviceGetCount=lambda: 1,
         nvmlDeviceGetHandleByIndex=lambda index: index,
