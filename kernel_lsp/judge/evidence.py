@@ -27,14 +27,7 @@ from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.spans import pack, trace_since
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.timing import CaseTiming
-from kernel_lsp.judge.verdict import (
-    Check,
-    CheckStatus,
-    Evidence,
-    ExtensionRecord,
-    Outcome,
-    Verdict,
-)
+from kernel_lsp.judge.verdict import Check, CheckStatus, Evidence, ExtensionRecord, Outcome, Verdict
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.workload.capture import read_capture
 

@@ -29,7 +29,8 @@ _NEUTRAL = re.compile(
     r"|func|fn|op|v?\d+|[bf]\d+|bf16|fp\d+|[bf]16x\d+|float\d*|half)(?=_|$)"
 )
 
-# Meaning of well-known names, first match first; {0}, {1} and {2} are the tensors read, {s} the first float.
+# Meaning of well-known names, first match first; {0}, {1} and {2} are the tensors read, {bias} the one of these
+# that is called so, {s} the first float.
 _KNOWN = (
     (r"rms_?(layer_?)?norm", "{0} * {0}.pow(2).mean(-1, keepdim=True).add({s}).rsqrt() * {1}", 2),
     (r"layer_?norm", "torch.nn.functional.layer_norm({0}, {0}.shape[-1:], {1}, {2}, {s})", 3),
@@ -39,7 +40,7 @@ _KNOWN = (
     (r"s?axpy", "{s} * {0} + {1}", 2),
     (r"swiglu|silu_?(and_)?mul", "torch.nn.functional.silu({0}) * {1}", 2),
     (r"geglu|gelu_?(and_)?mul|geglu_tanh", "torch.nn.functional.gelu({0}) * {1}", 2),
-    (r"(?P<bias>bias)_?gelu", "torch.nn.functional.gelu({0} + {1})", 2),
+    (r"bias_?gelu", "torch.nn.functional.gelu({0} + {bias})", 2),
     (r"gelu", "torch.nn.functional.gelu({0})", 1),
     (r"silu|swish", "torch.nn.functional.silu({0})", 1),
     (r"relu", "torch.relu({0})", 1),
@@ -140,15 +141,15 @@ def _reference(kernel: Kernel, plan: DraftedCall, drafted: Drafted, source: Sour
     body = source.text.encode()[kernel.body.start : kernel.body.end].decode()
     tensors = [a.name for a in plan.of("input")]
     number = next((a.name for a in plan.of("number")), "1e-6")
+    bias = next(filter(_BIAS.fullmatch, tensors[1:]), "")
     plain = _NEUTRAL.sub("", kernel.name.rpartition("::")[2]).strip("_")
     for pattern, meaning, wants in _KNOWN:
         match = re.fullmatch(pattern, plain, re.IGNORECASE)
         # A number, or what is still open, that the formula does not have means that it is not the whole of it.
         others = len(plan.of("number", "open")) - ("{s}" in meaning)
-        if match is not None and match.groupdict().get("bias") and not any(map(_BIAS.fullmatch, tensors[1:])):
-            continue  # it adds something else
-        if match is not None and len(tensors) == wants and others <= 0:
-            said = meaning.format(*tensors, s=number, f=match.groupdict().get("f", "").lower())
+        lacks_bias = "{bias}" in meaning and not bias
+        if match is not None and len(tensors) == wants and others <= 0 and not lacks_bias:
+            said = meaning.format(*tensors, s=number, bias=bias, f=match.groupdict().get("f", "").lower())
             if "gelu(" in said and "tanh" in body:
                 said = re.sub(r"gelu\(([^()]*)\)", r'gelu(\1, approximate="tanh")', said)
             return f"return {said}"
@@ -192,9 +193,10 @@ def _shaped(
     own = iter(first)
     found: list[Argument] = []
     for argument in arguments:
-        if argument.is_tensor and len(shape) == 2 and {argument.column_of, argument.row_of} & set(shape):
-            along = [e for e in shape if (e == argument.column_of if argument.column_of else e != argument.row_of)]
-            found.append(replace(argument, shape=tuple(along)))
+        index = argument.index
+        if index is not None and len(shape) == 2 and index.extent in shape:
+            along = tuple(extent for extent in shape if (extent == index.extent) is index.column)
+            found.append(replace(argument, shape=along))
         elif argument.role == "input":
             given = next(own, shape[-1:] if _OF_A_ROW.fullmatch(argument.name) else shape)
             found.append(replace(argument, shape=given))

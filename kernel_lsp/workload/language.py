@@ -9,6 +9,7 @@ from typing import Protocol
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.kernel import Kernel, Language
 from kernel_lsp.source.language import part_of
+from kernel_lsp.workload.array_indices import ArrayIndex
 
 _SMALL = re.compile(r"(?i)eps|.*epsilon$")
 
@@ -18,9 +19,8 @@ class Argument:
     """One argument of the drafted call.
 
     `role` is `input`, `output`, `extent` (a size), `number`, `constant`, or `open` where the file does not say, with
-    the question in `value`; `shape` has the names of a tensor's extents; a `mutated` input is also written. A tensor
-    with one element for each column of a matrix has `column_of`, one with one for each row `row_of`: the name of the
-    extent that a row of the matrix has.
+    the question in `value`; `shape` has the names of a tensor's extents; a `mutated` input is also written; `index` is
+    there where a tensor has one element for each row or column of a matrix.
     """
 
     name: str
@@ -29,8 +29,7 @@ class Argument:
     value: str = ""
     shape: tuple[str, ...] = ()
     mutated: bool = False
-    column_of: str = ""
-    row_of: str = ""
+    index: ArrayIndex | None = None
 
     @property
     def is_tensor(self) -> bool:

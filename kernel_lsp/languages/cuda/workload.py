@@ -50,13 +50,7 @@ def _indexed(arguments: Sequence[Argument], body: str) -> list[Argument]:
     tensors = [argument.name for argument in arguments if argument.is_tensor]
     extents = [argument.name for argument in arguments if argument.role == "extent"]
     found = indices_of(tensors, extents, body.partition("{")[2])
-    said: list[Argument] = []
-    for argument in arguments:
-        index = found.get(argument.name)
-        if index is not None:
-            argument = replace(argument, **{"column_of" if index.column else "row_of": index.extent})
-        said.append(argument)
-    return said
+    return [replace(argument, index=found.get(argument.name)) for argument in arguments]
 
 
 def _aliases(text: str) -> dict[str, str]:
