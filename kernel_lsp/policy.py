@@ -450,19 +450,18 @@ READY_TOOLS_FREE_BYTES: Final = 16 << 30
 """Free memory of the GPU from which on they are. Chosen: four contexts take about 2 GiB."""
 SANITIZER_PADDING_BYTES: Final = 256
 """Padding that memcheck puts round each buffer. Chosen: a few vector loads."""
-SUSTAINED_POWER_SHARE: Final = 0.7
-"""A kernel that draws a larger share of the power limit is run under a steady load. Chosen: clocks fall beyond."""
-SUSTAINED_STRETCH_SECONDS: Final = 0.2
-"""Length of one side's stretch. Chosen: a power limit lowers clocks within a tenth of a second, and NVML's power and
-energy are new every tenth of one."""
-SUSTAINED_SHORT_SECONDS: Final = 0.1
-"""The same where no throttling was seen in the run before. Chosen: a reading of the energy fits in."""
-SUSTAINED_PROBE_SECONDS: Final = 0.15
-"""Length of the run that tells the power. Chosen: a whole reading of it fits in."""
+SUSTAINED_LEAD_SECONDS: Final = 0.15
+"""A candidate runs for so long before its clock is looked at. A power limit lowers it within 0.1 s on an H200."""
+SUSTAINED_PROBE_SECONDS: Final = 0.1
+"""Length of the run that tells its clock. Chosen: NVML has a new reading of the power after each tenth of a second."""
+CLOCK_HELD_SHARE: Final = 0.003
+"""A clock that is lower by less is said to have held: readings of a steady one differ by as much on an H200."""
+SUSTAINED_STRETCH_SECONDS: Final = 0.25
+"""Length of one side's stretch. Chosen: the counter of energy, which moves every tenth of a second, moves twice."""
 SUSTAINED_TURNS: Final = 3
 """Turns of ABBA, at most; further ones only where those before show a loss."""
-SUSTAINED_READING_SECONDS: Final = 0.02
-"""Time between two readings of the power."""
+SUSTAINED_READING_SECONDS: Final = 0.005
+"""Time between two readings of power and energy. Chosen: a twentieth of a step of the counter's."""
 SUSTAINED_SLACK_SECONDS: Final = 30.0
 """Deadline of a stretch beyond its length."""
 BURST_LAUNCHES: Final = 1000

@@ -97,7 +97,7 @@ class JudgeSettings(_Section):
     sanitize: Literal["auto", "off"] = "auto"
     """Run a candidate under compute-sanitizer and the emulator before it is called faster: auto or off."""
     steady_load: Literal["auto", "off"] = "auto"
-    """Measure a gain under a steady load too, for 1 to 4 s if power limits the kernel: auto or off."""
+    """Look whether a gain survives a steady load: for 0.3 s, or up to 4 s if the clock falls too far: auto or off."""
 
     def wants(self, family: str) -> bool:
         """Return True if an input family is to be checked with, where it applies."""

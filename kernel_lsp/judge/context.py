@@ -1,8 +1,7 @@
 """The state that the stages of a judgement share: the measured baseline, and everything learned about one candidate."""
 
-import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 
 from kernel_lsp.config.settings import Settings
@@ -23,40 +22,13 @@ from kernel_lsp.judge.measure.statistics import Decision
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import Target
+from kernel_lsp.judge.timeline import Timeline
 from kernel_lsp.judge.timing import SustainedRun, Trace
 from kernel_lsp.judge.verdict import DeviceState
 from kernel_lsp.model.gate import Quieted
 from kernel_lsp.runner.messages.subject_answers import Recorded
-from kernel_lsp.runner.spans import SpanLog
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.static_check import Note
-
-
-@dataclass
-class Timeline:
-    """Wall seconds by stage; some stages run side by side. `spans` takes when each ran, for the trace.
-
-    The trace starts at `traced_from`, by `time.monotonic_ns`.
-    """
-
-    spans: SpanLog = field(default_factory=SpanLog)
-    traced_from: int = field(default_factory=time.monotonic_ns)
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
-    started: float = field(default_factory=time.perf_counter)
-
-    @contextmanager
-    def stage(self, name: str) -> Generator[None]:
-        """Count the time of the block under `name`."""
-        begun = time.perf_counter()
-        try:
-            with self.spans.span(name):
-                yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun
-
-    def finished(self) -> dict[str, float]:
-        """Return all stages, and `total` since the start."""
-        return self.seconds | {"total": time.perf_counter() - self.started}
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,12 +63,10 @@ class SanitizerTools:
     async def run(self, tool: str, file: Path) -> tuple[int | None, str]:
         """Run a tool on the launches in a file; return its exit status, None if it took too long, and its output.
 
-        The next process of a tool that was ready is started at once, while other final checks keep the GPU busy anyway.
         One that fails otherwise than by what it finds has a second try, in a process that did not wait.
         """
         waiting = self._waiting.pop(tool, None)
         if waiting is not None and (ready := await waiting) is not None:
-            self._waiting[tool] = start(self._set_up(tool))
             ended = await ready.end(f"{file}\n", deadline=policy.SANITIZER_SECONDS)
             if ended[0] in (0, FOUND):
                 return ended

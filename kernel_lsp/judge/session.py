@@ -17,7 +17,7 @@ from kernel_lsp.device.lock import gpu_lock
 from kernel_lsp.device.nvml import Faults, Gpu, free_bytes
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, WorkloadError
 from kernel_lsp.judge.building import Builders, Built
-from kernel_lsp.judge.context import Context, MeasuredBaseline, SessionContext, Timeline
+from kernel_lsp.judge.context import Context, MeasuredBaseline, SessionContext
 from kernel_lsp.judge.errors import UnjudgedError, unattributed
 from kernel_lsp.judge.evidence import verdict_of
 from kernel_lsp.judge.harness import Harness
@@ -33,6 +33,7 @@ from kernel_lsp.judge.measure.statistics import Decision
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import Target
+from kernel_lsp.judge.timeline import Timeline
 from kernel_lsp.judge.verdict import Outcome, Verdict
 from kernel_lsp.model import gate
 from kernel_lsp.runner.messages.subject_answers import Recorded

@@ -92,9 +92,9 @@ class SustainedRun(Record):
         seconds: GPU time of each side.
         baseline_us, candidate_us: mean time of one launch, microseconds.
         speedup: baseline over candidate, with its 95 % interval.
-        baseline_mj, candidate_mj: energy of one launch, millijoules; None where the GPU does not count it.
+        baseline_mj, candidate_mj: energy of one launch, millijoules; None where the GPU does not tell its power.
         baseline_w, candidate_w: mean power.
-        limit_w: the power limit in force.
+        limit_w: the power limit in force; None where the GPU does not tell it.
         baseline_clock_mhz, candidate_clock_mhz: mean SM clock.
         throttle: what slowed the GPU down meanwhile.
     """
@@ -109,7 +109,7 @@ class SustainedRun(Record):
     candidate_mj: float | None
     baseline_w: float | None
     candidate_w: float | None
-    limit_w: float
+    limit_w: float | None
     baseline_clock_mhz: float | None
     candidate_clock_mhz: float | None
     throttle: tuple[str, ...] = ()

@@ -2,13 +2,12 @@
 
 A kernel that is right on the listed sizes alone cannot take the other's place. The emulator runs both on small sizes,
 for it keeps accesses within their tensors; the GPU on sizes near the largest one, where a kernel may take another path.
-Each version has a process for this that nothing else needs.
+Each version is run in a process that nothing else needs any more.
 """
 
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from kernel_lsp import policy
@@ -55,35 +54,41 @@ class OtherSizesCheck:
     _managed: "asyncio.Task[list[Draw]] | None" = field(default=None, init=False)
     _unmanaged: str = field(default="", init=False)
 
-    async def check(
-        self, candidate: Subject, findings: Findings, turn: AbstractAsyncContextManager[None] | None = None
-    ) -> Ruling | None:
-        """Return the ruling on a candidate that is wrong, or fails, where the baseline is right.
-
-        It is loaded at once, and run while `turn` is held.
-        """
-        if self.harness.workload.contract.listed_sizes:
-            findings.skipped(NAME, "CONTRACT says that callers use those in CASES only")
+    async def check(self, candidate: Subject, findings: Findings) -> Ruling | None:
+        """Return the ruling on a candidate that is wrong, or fails, where the baseline is right."""
+        if not self.wanted(findings):
             return None
-        if self._managed is not None and self._managed.done() and not self._managed.result():
-            return self._note_unmanaged(findings)
         subject = await self.harness.enter(candidate.candidate, candidate.built)
         try:
-            async with turn or nullcontext():
-                managed = await self._managed_by_baseline()
-                return await self._check(subject, managed, findings) if managed else self._note_unmanaged(findings)
+            return await self.check_in(subject, findings)
         finally:
             self.harness.leave_behind(self.harness.leave(subject))
+
+    def wanted(self, findings: Findings) -> bool:
+        """Return whether there is anything to run; say in the findings why not."""
+        if self.harness.workload.contract.listed_sizes:
+            findings.skipped(NAME, "CONTRACT says that callers use those in CASES only")
+            return False
+        if self._managed is not None and self._managed.done() and not self._managed.result():
+            self._note_unmanaged(findings)
+            return False
+        return True
+
+    async def check_in(self, subject: Subject, findings: Findings) -> Ruling | None:
+        """Return the ruling on a candidate that is loaded in a process of which no more is wanted, or None."""
+        managed = await asyncio.shield(self.prepare())
+        return await self._check(subject, managed, findings) if managed else self._note_unmanaged(findings)
+
+    def prepare(self) -> "asyncio.Task[list[Draw]]":
+        """Return the work of running the baseline on the sizes, started by the first call."""
+        if self._managed is None:
+            self._managed = asyncio.create_task(self._of_baseline())
+            self._managed.add_done_callback(_note_end)
+        return self._managed
 
     def _note_unmanaged(self, findings: Findings) -> None:
         if self._unmanaged:
             findings.skipped(NAME, f"the kernel as it stands was run on none: {self._unmanaged}")
-
-    async def _managed_by_baseline(self) -> list[Draw]:
-        if self._managed is None:
-            self._managed = asyncio.create_task(self._of_baseline())
-            self._managed.add_done_callback(_note_end)
-        return await asyncio.shield(self._managed)
 
     async def _check(self, subject: Subject, managed: Sequence[Draw], findings: Findings) -> Ruling | None:
         spent = 0.0

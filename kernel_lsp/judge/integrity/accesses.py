@@ -8,8 +8,8 @@ whole grid. Only a candidate that was confirmed to be faster is looked at in thi
 import asyncio
 import contextlib
 import random
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from kernel_lsp import policy
@@ -24,15 +24,18 @@ from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of_fin
 from kernel_lsp.judge.inputs.other_sizes import NAME as OTHER_SIZES
 from kernel_lsp.judge.inputs.other_sizes import OtherSizesCheck
 from kernel_lsp.judge.integrity import sanitizer
-from kernel_lsp.judge.integrity.sanitizer import Sanitized
+from kernel_lsp.judge.integrity.sanitizer import Hazard
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.subject import Subject
+from kernel_lsp.judge.timeline import Timeline
 from kernel_lsp.runner.emulated import SampledRun
 from kernel_lsp.runner.messages.subject import SampleBlocks
+from kernel_lsp.runner.messages.subject_answers import LaunchFile
 from kernel_lsp.runner.shield import both, start
 
-_EMULATOR, _SAMPLE = "emulator", "blocks of the timed launch on the emulator"
+_SANITIZER, _EMULATOR, _SAMPLE = "compute-sanitizer", "emulator", "blocks of the timed launch on the emulator"
+_OFF = "judge.sanitize is off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,31 +67,20 @@ class FinalLooks:
         """Make the check on sizes near the largest; it runs nothing yet."""
         self._near_sizes = OtherSizesCheck(self.harness, self.baseline)
 
-    async def examine_near_sizes(
-        self, candidate: Subject, findings: Findings, turn: AbstractAsyncContextManager[None]
+    async def examine(
+        self, candidate: Subject, findings: Findings, timeline: Timeline, loaded: asyncio.Event
     ) -> Ruling | None:
-        """Run a candidate on sizes near the largest listed one on the GPU; return the ruling on what is wrong, or None.
+        """Run the checks on a candidate and record them; return the ruling on a fault, or None.
 
-        Not run beside a baseline that is slow or needs most of the GPU's memory. `turn` is held while anything is run.
+        What keeps the GPU busy waits until the steady load is over, which `loaded` tells.
         """
-        if self.harness.large or self.harness.launch_time.slow:
-            findings.skipped(OTHER_SIZES, "near the largest: the kernel as it stands takes too much memory or time")
-            return None
-        try:
-            return await self._near_sizes.check(candidate, findings, turn)
-        except RUN_ERRORS as error:
-            findings.skipped(OTHER_SIZES, f"near the largest: {error}")
-            return None
-
-    async def examine(self, candidate: Subject, findings: Findings) -> Ruling | None:
-        """Run the checks on a candidate and record them; return the ruling on a fault, or None."""
-        if self.harness.settings.judge.sanitize == "off":
-            for name in ("compute-sanitizer", _EMULATOR):
-                findings.skipped(name, "judge.sanitize is off")
-            return None
-        seen = Findings()
-        found = await both(self._sanitize(candidate, findings), self._emulate(candidate, seen))
-        findings.checks += seen.checks
+        of_emulator = Findings()
+        with timeline.stage("sanitize"):
+            found = await both(
+                self._run_on_gpu(candidate, findings, timeline, loaded),
+                self._emulate(candidate, of_emulator, timeline),
+            )
+        findings.checks += of_emulator.checks
         return next(filter(None, found), None)
 
     def prepare(self) -> "asyncio.Task[_Emulated | str]":
@@ -106,39 +98,99 @@ class FinalLooks:
                 if not isinstance(made, str):
                     await made.harness.close()
 
-    async def _sanitize(self, candidate: Subject, findings: Findings) -> Ruling | None:
+    @property
+    def _sanitizes(self) -> bool:
+        return self.harness.settings.judge.sanitize != "off"
+
+    def _runs_near_sizes(self, findings: Findings) -> bool:
+        if self.harness.large or self.harness.launch_time.slow:
+            findings.skipped(OTHER_SIZES, "near the largest: the kernel as it stands takes too much memory or time")
+            return False
+        return self._near_sizes.wanted(findings)
+
+    async def _run_on_gpu(
+        self, candidate: Subject, findings: Findings, timeline: Timeline, loaded: asyncio.Event
+    ) -> Ruling | None:
+        """Record launches in a fresh process, have compute-sanitizer repeat them, and run other sizes in that process.
+
+        One process for both: to set one up takes the driver 0.3 s, beside others longer.
+        """
+        if not self._sanitizes:
+            findings.skipped(_SANITIZER, _OFF)
+        sizes = self._runs_near_sizes(findings)
+        if not (self._sanitizes or sizes):
+            return None
+        try:
+            async with self._entered(candidate) as subject:
+                launches = await self._recorded(subject) if self._sanitizes else None
+                await loaded.wait()
+                if sizes:
+                    self._near_sizes.prepare()
+                if launches is not None and (ruling := await self._sanitize(candidate, launches, findings)) is not None:
+                    return ruling
+                with timeline.stage("other sizes"):
+                    return await self._run_near_sizes(subject, findings) if sizes else None
+        except RUN_ERRORS as error:
+            for name in ([_SANITIZER] if self._sanitizes else []) + ([OTHER_SIZES] if sizes else []):
+                findings.skipped(name, str(error))
+            return None
+
+    async def _run_near_sizes(self, subject: Subject, findings: Findings) -> Ruling | None:
+        try:
+            return await self._near_sizes.check_in(subject, findings)
+        except RUN_ERRORS as error:
+            findings.skipped(OTHER_SIZES, f"near the largest: {error}")
+            return None
+
+    async def _recorded(self, subject: Subject) -> LaunchFile:
+        try:
+            return await sanitizer.record_launches(self.harness, subject, self.profile)
+        except RUN_ERRORS as error:
+            return LaunchFile(reason=f"the launches could not be recorded: {error}")
+
+    async def _sanitize(self, candidate: Subject, launches: LaunchFile, findings: Findings) -> Ruling | None:
         names = [self.harness.cases[draw.case] for draw in sanitizer.small_draws(self.profile)]
         case = f"case {names[0]}" if len(names) == 1 else f"cases {'; '.join(names)}"
-        found = await self._hazards(candidate, sanitizer.TOOLS)
-        if isinstance(found, str):
-            findings.skipped("compute-sanitizer", found, case)
+        if not launches.file:
+            findings.skipped(_SANITIZER, launches.reason, case)
             return None
+        found = await sanitizer.run_tools(self.harness, launches, sanitizer.TOOLS)
         suspicious = [tool for tool in sanitizer.TOOLS if any(hazard.tool == tool for hazard in found.hazards)]
-        theirs = await self._hazards(self.baseline, suspicious) if suspicious else None
-        known = theirs.hazards if isinstance(theirs, Sanitized) else ()
+        known = await self._hazards_of_baseline(suspicious) if suspicious else ()
         return sanitizer.note_hazards(found, known, case, candidate.candidate.kernel.path, findings)
 
-    async def _hazards(self, version: Subject, tools: Sequence[str]) -> Sanitized | str:
-        """Return the findings of the tools for a version in a fresh process, or why there are none."""
+    async def _hazards_of_baseline(self, tools: Sequence[str]) -> tuple[Hazard, ...]:
+        """Return the findings of the tools for the baseline; none where its launches cannot be repeated."""
         try:
-            subject = await self.harness.enter(version.candidate, version.built)
-            try:
-                return await sanitizer.sanitize(self.harness, subject, self.profile, tools)
-            finally:
-                await self.harness.leave(subject)
-        except RUN_ERRORS as error:
-            return f"the launches could not be recorded: {error}"
+            async with self._entered(self.baseline) as subject:
+                launches = await self._recorded(subject)
+                return (await sanitizer.run_tools(self.harness, launches, tools)).hazards if launches.file else ()
+        except RUN_ERRORS:
+            return ()
 
-    async def _emulate(self, candidate: Subject, findings: Findings) -> Ruling | None:
+    @asynccontextmanager
+    async def _entered(self, version: Subject) -> AsyncGenerator[Subject]:
+        """Yield a version in a fresh process, which ends behind it."""
+        subject = await self.harness.enter(version.candidate, version.built)
+        try:
+            yield subject
+        finally:
+            self.harness.leave_behind(self.harness.leave(subject))
+
+    async def _emulate(self, candidate: Subject, findings: Findings, timeline: Timeline) -> Ruling | None:
         """Run a candidate on the emulator: listed cases in one process, and beside it other sizes in another."""
+        if not self._sanitizes:
+            findings.skipped(_EMULATOR, _OFF)
+            return None
         made = await asyncio.shield(self.prepare())
         if isinstance(made, str):
             findings.skipped(_EMULATOR, made)
             return None
         of_sizes = Findings()
-        found = await both(
-            self._emulate_listed(made, candidate, findings), self._emulate_others(made, candidate, of_sizes)
-        )
+        with timeline.stage("emulate"):
+            found = await both(
+                self._emulate_listed(made, candidate, findings), self._emulate_others(made, candidate, of_sizes)
+            )
         findings.checks += of_sizes.checks
         return next(filter(None, found), None)
 

@@ -21,6 +21,7 @@ from kernel_lsp.judge.sanitizer_tools import FOUND, TOOLS, SanitizerTools
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.runner.messages.subject import RecordLaunches
+from kernel_lsp.runner.messages.subject_answers import LaunchFile
 
 NOT_INSTALLED = "it is not installed; it comes with the CUDA toolkit (package cuda-sanitizer)"
 _LINE = re.compile(r"^=========(?P<indent>\s*)(?P<text>.*?)\s*$")
@@ -98,25 +99,28 @@ def ruling_of_hazard(hazard: Hazard, case: str, source: Path) -> Ruling:
     return Ruling(Outcome.RUN_FAILED, Stage.RUN, reason) if faults else Ruling(Outcome.WRONG, Stage.CORRECT, reason)
 
 
-async def sanitize(
-    harness: Harness, subject: Subject, profile: BaselineProfile, tools: Sequence[str]
-) -> Sanitized | str:
-    """Run tools on the launches of a freshly loaded version on small cases; return a text if that is impossible.
+async def record_launches(harness: Harness, subject: Subject, profile: BaselineProfile) -> LaunchFile:
+    """Return the file that keeps a freshly loaded version's launches on small cases, or why there is none.
 
-    Nothing may have been launched in the version's process before. Takes about 1.5 s.
+    Nothing may have been launched in its process before; the memory of those cases is free again.
     """
     if not harness.tools.installed:
-        return NOT_INSTALLED
+        return LaunchFile("", NOT_INSTALLED)
     draws = small_draws(profile)
     if draws[0].input_bytes > policy.SANITIZER_RECORDED_BYTES:
-        return "the inputs are too large to be recorded"
+        return LaunchFile("", "the inputs are too large to be recorded")
     for draw in draws:
         await harness.fill(subject, draw)
     buffers = tuple(draw.buffer for draw in draws)
     kept = await subject.ask(RecordLaunches(buffers=buffers), deadline=policy.FIRST_RUN_SECONDS)
-    if not kept.file:
-        return kept.reason
-    told = await asyncio.gather(*(_run(harness.tools, tool, Path(kept.file)) for tool in tools))
+    for draw in draws:
+        await harness.unbind(subject, draw.buffer)
+    return kept
+
+
+async def run_tools(harness: Harness, launches: LaunchFile, tools: Sequence[str]) -> Sanitized:
+    """Return the findings of these tools on recorded launches; they run side by side, for about a second."""
+    told = await asyncio.gather(*(_run(harness.tools, tool, Path(launches.file)) for tool in tools))
     merged = Sanitized((), {})
     for one in told:
         merged = Sanitized(merged.hazards + one.hazards, merged.failed | one.failed, merged.remarks | one.remarks)

@@ -1,20 +1,25 @@
-"""Run both sides for seconds without pause, to find gains that the GPU's power limit takes away.
+"""Run both sides without pause where a gain might not survive the GPU's power limit or its heat.
 
 The blocks of a judgement are short: the GPU has hardly grown warm when they are over. Where a kernel draws more power
 than the GPU may for long, its clock falls under a steady load, and a candidate that needs more energy gains less there,
-or loses. So both sides run for seconds, in turn, and the energy of a launch is read from the GPU's own counter, which
-counts what else runs on the GPU as well. A short run of the candidate, which warms the GPU up, tells whether power can
-take anything from it, and stretches are short where it was not throttled. Where no pair of stretches shows a loss, and
-no short one throttling, two pairs tell enough; else there are more: only what is sure to lose is refused.
+or loses. How far the clock falls bounds what is lost: a kernel slows down by no more than its clock, for the memory's
+clock stays. So the candidate runs alone first; where its clock holds, or falls by less than it gains, nothing more is
+run. Else both sides run in turn until a loss is sure or excluded.
+
+The clock is counted by the kernel's own multiprocessors. NVML would tell late: on an H200 its flag of a power cap comes
+0.15 s after the clock has fallen and stays 0.4 s after the load has ended, and the counter of energy moves every tenth
+of a second. So energy is read between two of its steps within a stretch.
 """
 
 import asyncio
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 from kernel_lsp import policy
-from kernel_lsp.device.nvml import Gpu, read_load
+from kernel_lsp.device.nvml import Gpu, GpuLoad, read_load
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.measure import intervals
 from kernel_lsp.judge.measure.cases import TimedCase
@@ -27,16 +32,24 @@ from kernel_lsp.runner.messages.subject import Sustain
 ORDER = "ABBA"
 
 
-@dataclass(slots=True)
-class _Stretch:
-    """One side run for a while: launches, GPU seconds, joules (None if unknown), clock, power."""
+@dataclass(frozen=True, slots=True)
+class ShortRuns:
+    """What the blocks of a judgement said of a case: the candidate's speedup, and the SM clock, None if unknown."""
 
-    launches: int = 0
-    seconds: float = 0.0
-    joules: float | None = None
-    clock_mhz: float | None = None
-    watts: list[float] = field(default_factory=list[float])
-    throttle: set[str] = field(default_factory=set[str])
+    speedup: float
+    clock_mhz: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """One side run for a while: launches, GPU seconds, mean SM clock and watts (None if unknown), what throttled."""
+
+    launches: int
+    seconds: float
+    clock_mhz: float | None
+    watts: float | None
+    limit_w: float | None
+    throttle: frozenset[str]
 
     @property
     def us(self) -> float:
@@ -45,40 +58,46 @@ class _Stretch:
 
 
 async def measure(
-    harness: Harness, baseline: Subject, candidate: Subject, case: TimedCase
+    harness: Harness, baseline: Subject, candidate: Subject, case: TimedCase, short: ShortRuns
 ) -> tuple[Check, SustainedRun | None]:
-    """Measure both sides under a steady load on one case, if power is a limit; call it only with the GPU's lock held.
+    """Measure both sides under a steady load on one case, if it can take the gain; hold the GPU's lock meanwhile.
 
-    Memory of both subjects must hold the case's inputs.
+    Memory of both subjects must hold the case's inputs, and nothing else may keep the GPU busy.
 
     Returns:
-        The check with what was done or why it was skipped, and the measurement or None.
+        The check with what was done, and the measurement or None.
     """
     gpu = harness.gpu
     assert gpu is not None, "only a GPU is loaded"
-    probe = await _run(gpu, candidate, case, policy.SUSTAINED_PROBE_SECONDS)
-    limit, peak = read_load(gpu).limit_w, max(probe.watts, default=None)
-    if peak is None or limit is None:
-        return _skipped("the GPU does not tell its power"), None
-    drawn = f"{peak:.0f} W of {limit:.0f} W"
-    if peak <= policy.SUSTAINED_POWER_SHARE * limit and not probe.throttle:
-        return _skipped(f"power is no limit: {drawn}"), None
+    await _run(gpu, candidate, case, policy.SUSTAINED_LEAD_SECONDS)
+    alone = await _run(gpu, candidate, case, policy.SUSTAINED_PROBE_SECONDS)
+    drawn = f" at {alone.watts:.0f} W of {alone.limit_w:.0f} W" if alone.watts and alone.limit_w else ""
+    held = _clock_held(alone, short)
+    if held > 1 - policy.CLOCK_HELD_SHARE or held * short.speedup > 1:
+        fell = "held" if held > 1 - policy.CLOCK_HELD_SHARE else f"fell by {1 - held:.1%}, less than it gains"
+        said = f"its clock {fell}: {alone.clock_mhz:,.0f} MHz{drawn}, {short.clock_mhz:,.0f} MHz in short runs"
+        return _passed(said, harness.cases[case.draw.case]), None
     stretches: dict[str, list[_Stretch]] = {"A": [], "B": []}
-    seconds = policy.SUSTAINED_STRETCH_SECONDS if probe.throttle else policy.SUSTAINED_SHORT_SECONDS
     for _ in range(policy.SUSTAINED_TURNS):
         for side in ORDER:
-            stretches[side].append(await _run(gpu, baseline if side == "A" else candidate, case, seconds))
-        lossless = all(b.us < a.us for a, b in zip(stretches["A"], stretches["B"], strict=True))
-        throttled = any(stretch.throttle for side in stretches.values() for stretch in side)
-        if lossless and (seconds == policy.SUSTAINED_STRETCH_SECONDS or not throttled):
+            version = baseline if side == "A" else candidate
+            stretches[side].append(await _run(gpu, version, case, policy.SUSTAINED_STRETCH_SECONDS))
+        if all(b.us < a.us for a, b in zip(stretches["A"], stretches["B"], strict=True)):
             break
-        seconds = policy.SUSTAINED_STRETCH_SECONDS
-    found = summarise(harness.cases[case.draw.case], stretches["A"], stretches["B"], limit)
-    said = f"{found.speedup:.3f}x ({found.interval[0]:.3f} to {found.interval[1]:.3f}) at {drawn}"
-    return Check(name="steady load", status=CheckStatus.PASSED, detail=said, case=found.case), found
+    found = summarise(harness.cases[case.draw.case], stretches["A"], stretches["B"])
+    return _passed(
+        f"{found.speedup:.3f}x ({found.interval[0]:.3f} to {found.interval[1]:.3f}){drawn}", found.case
+    ), found
 
 
-def summarise(case: str, baseline: Sequence[_Stretch], candidate: Sequence[_Stretch], limit_w: float) -> SustainedRun:
+def _clock_held(alone: _Stretch, short: ShortRuns) -> float:
+    """Return the share of its clock in short runs that a candidate keeps under load, at most 1; 0 if unknown."""
+    if alone.clock_mhz is None or short.clock_mhz is None:
+        return 0.0
+    return min(1.0, alone.clock_mhz / short.clock_mhz)
+
+
+def summarise(case: str, baseline: Sequence[_Stretch], candidate: Sequence[_Stretch]) -> SustainedRun:
     """Return the result of both sides' stretches, given in the order in which they ran."""
     logs = [math.log(b.us / a.us) for a, b in zip(baseline, candidate, strict=True)]
     mean = math.fsum(logs) / len(logs)
@@ -94,11 +113,11 @@ def summarise(case: str, baseline: Sequence[_Stretch], candidate: Sequence[_Stre
         interval=(interval.lower, interval.upper),
         baseline_mj=_millijoules(baseline),
         candidate_mj=_millijoules(candidate),
-        baseline_w=_watts(baseline),
-        candidate_w=_watts(candidate),
-        limit_w=limit_w,
-        baseline_clock_mhz=_clock(baseline),
-        candidate_clock_mhz=_clock(candidate),
+        baseline_w=_mean(s.watts for s in baseline),
+        candidate_w=_mean(s.watts for s in candidate),
+        limit_w=_mean(s.limit_w for s in (*baseline, *candidate)),
+        baseline_clock_mhz=_mean(s.clock_mhz for s in baseline),
+        candidate_clock_mhz=_mean(s.clock_mhz for s in candidate),
         throttle=tuple(sorted(set[str]().union(*(s.throttle for s in (*baseline, *candidate))))),
     )
 
@@ -108,28 +127,18 @@ def _us(stretches: Sequence[_Stretch]) -> float:
 
 
 def _millijoules(stretches: Sequence[_Stretch]) -> float | None:
-    joules = [s.joules for s in stretches if s.joules is not None]
-    return math.fsum(joules) / sum(s.launches for s in stretches) * 1e3 if len(joules) == len(stretches) else None
+    watts = _mean(stretch.watts for stretch in stretches)
+    return None if watts is None else watts * _us(stretches) / 1e3
 
 
-def _watts(stretches: Sequence[_Stretch]) -> float | None:
-    """Return the mean power in watts: from the energy counter, else from the readings; None without either."""
-    millijoules = _millijoules(stretches)
-    if millijoules is not None:
-        return millijoules / _us(stretches) * 1e3
-    watts = [each for s in stretches for each in s.watts]
-    return math.fsum(watts) / len(watts) if watts else None
-
-
-def _clock(stretches: Sequence[_Stretch]) -> float | None:
-    clocks = [s.clock_mhz for s in stretches if s.clock_mhz is not None]
-    return math.fsum(clocks) / len(clocks) if clocks else None
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
 
 
 async def _run(gpu: Gpu, subject: Subject, case: TimedCase, seconds: float) -> _Stretch:
-    """Run one side for a while, and sample the GPU's state meanwhile."""
-    stretch = _Stretch()
-    before = read_load(gpu).energy_j
+    """Run one side for a while, and read the GPU's state meanwhile."""
+    readings: list[tuple[float, GpuLoad]] = []
     running = asyncio.ensure_future(
         subject.ask(
             Sustain(
@@ -144,18 +153,38 @@ async def _run(gpu: Gpu, subject: Subject, case: TimedCase, seconds: float) -> _
     )
     try:
         while not (await asyncio.wait({running}, timeout=policy.SUSTAINED_READING_SECONDS))[0]:
-            load = read_load(gpu)
-            stretch.watts += [] if load.watts is None else [load.watts]
-            stretch.throttle |= set(load.throttle)
+            load = await asyncio.to_thread(read_load, gpu)
+            readings.append((time.perf_counter(), load))
         answer = running.result()
     except BaseException:
         running.cancel()
         raise
-    after = read_load(gpu).energy_j
-    stretch.launches, stretch.seconds, stretch.clock_mhz = answer.launches, answer.seconds, answer.clock_mhz
-    stretch.joules = after - before if before is not None and after is not None else None
-    return stretch
+    return _Stretch(
+        answer.launches,
+        answer.seconds,
+        answer.clock_mhz,
+        mean_watts(readings),
+        next((load.limit_w for _, load in readings if load.limit_w is not None), None),
+        frozenset[str]().union(*(load.throttle for _, load in readings)),
+    )
 
 
-def _skipped(why: str) -> Check:
-    return Check(name="steady load", status=CheckStatus.SKIPPED, detail=why)
+def mean_watts(readings: Sequence[tuple[float, GpuLoad]]) -> float | None:
+    """Return the mean power of a stretch in watts, from readings at times in seconds; None if the GPU tells neither.
+
+    The counter of energy moves in steps: it says what was used between two of them, and nothing of other times. Where
+    it did not move twice, or does not exist, the last reading of the power stands for the stretch.
+    """
+    steps = [
+        (at, load.energy_j)
+        for (_, before), (at, load) in pairwise(readings)
+        if load.energy_j is not None and before.energy_j is not None and load.energy_j > before.energy_j
+    ]
+    if len(steps) > 1:
+        (began, from_j), (ended, to_j) = steps[0], steps[-1]
+        return (to_j - from_j) / (ended - began)
+    return next((load.watts for _, load in reversed(readings) if load.watts is not None), None)
+
+
+def _passed(said: str, case: str) -> Check:
+    return Check(name="steady load", status=CheckStatus.PASSED, detail=said, case=case)

@@ -1,13 +1,13 @@
 """Stage: run a confirmed gain under a steady load, and check its memory accesses and sizes that CASES does not name."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from dataclasses import replace
+from statistics import median
 
 from kernel_lsp.judge.context import Context
 from kernel_lsp.judge.facts import opcodes
 from kernel_lsp.judge.measure import steady_load
+from kernel_lsp.judge.measure.steady_load import ShortRuns
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.runner.protocol import WorkerFailure
@@ -33,9 +33,8 @@ def _disassemble(context: Context) -> None:
 async def _check(context: Context, confirmed: Ruling) -> Ruling:
     """Return the ruling of the checks.
 
-    Access checks work mostly on the CPU, and so the others run beside them. If any needs most of the GPU's memory they
-    run one after the other, and the timed processes end in between. Sizes come after the steady load: they keep the GPU
-    busy, which it would show.
+    Accesses are looked at on the CPU while the steady load runs, and on the GPU after it. If either needs most of the
+    GPU's memory they follow each other, and the timed processes end in between.
     """
     loaded = asyncio.Event()
     if context.harness.large:
@@ -44,11 +43,9 @@ async def _check(context: Context, confirmed: Ruling) -> Ruling:
             await context.harness.leave(version)
         context.reloaded.clear()
         loaded.set()
-        broken = await _look_at_accesses(context) or await _look_at_sizes(context, loaded)
+        broken = await _look(context, loaded)
     else:
-        beside = both(_load_and_refill(context, loaded), _look_at_sizes(context, loaded))
-        of_accesses, (_, of_sizes) = await both(_look_at_accesses(context), beside)
-        broken = of_accesses or of_sizes
+        broken, _ = await both(_look(context, loaded), _load_and_tell(context, loaded))
     if broken is not None:
         return replace(broken, speedup=confirmed.speedup)
     sustained = context.sustained
@@ -59,18 +56,20 @@ async def _check(context: Context, confirmed: Ruling) -> Ruling:
 
 
 async def _load_steadily(context: Context) -> None:
-    """Run both sides under a steady load where power is a limit; skipped if GPU memory does not suffice."""
+    """Run both sides under a steady load where it may take the gain; skipped if GPU memory does not suffice."""
     if context.session.settings.judge.steady_load != "auto":
         return
     async with context.session.timer():
         with context.timeline.stage("steady load"):
-            longest = max(context.cases, key=lambda case: case.baseline_us)
+            number, longest = max(enumerate(context.cases), key=lambda each: each[1].baseline_us)
             if longest.slow:
                 context.findings.skipped("steady load", "the baseline is slow, and time for its launches is bounded")
                 return
             baseline, candidate = context.reloaded
             try:
-                loaded, context.sustained = await steady_load.measure(context.harness, baseline, candidate, longest)
+                loaded, context.sustained = await steady_load.measure(
+                    context.harness, baseline, candidate, longest, _short_runs(context, number)
+                )
             except WorkerFailure as error:
                 if not context.harness.large or not error.lacks_memory:
                     raise
@@ -79,28 +78,19 @@ async def _load_steadily(context: Context) -> None:
                 context.findings.checks.append(loaded)
 
 
-async def _load_and_refill(context: Context, loaded: asyncio.Event) -> None:
-    """Run the steady load; workers for later judgements are set up after it, which would show in it."""
+def _short_runs(context: Context, number: int) -> ShortRuns:
+    """Return what the blocks of this judgement said of a case, by its index."""
+    series = context.series
+    assert series is not None, "a gain has blocks"
+    speedup = median(series.baseline_us[number]) / median(series.candidate_us[number])
+    return ShortRuns(speedup, median(series.clocks) if series.clocks else None)
+
+
+async def _load_and_tell(context: Context, loaded: asyncio.Event) -> None:
     await _load_steadily(context)
     loaded.set()
-    context.harness.refill()
 
 
-async def _look_at_accesses(context: Context) -> Ruling | None:
+async def _look(context: Context, loaded: asyncio.Event) -> Ruling | None:
     assert context.measured.looks is not None, "a session that times has them"
-    with context.timeline.stage("sanitize"):
-        return await context.measured.looks.examine(context.running, context.findings)
-
-
-async def _look_at_sizes(context: Context, loaded: asyncio.Event) -> Ruling | None:
-    assert context.measured.looks is not None, "a session that times has them"
-    turn = _after(context, loaded)
-    return await context.measured.looks.examine_near_sizes(context.running, context.findings, turn)
-
-
-@asynccontextmanager
-async def _after(context: Context, loaded: asyncio.Event) -> AsyncGenerator[None]:
-    """Wait until the steady load is over, and count from then on."""
-    await loaded.wait()
-    with context.timeline.stage("other sizes"):
-        yield
+    return await context.measured.looks.examine(context.running, context.findings, context.timeline, loaded)

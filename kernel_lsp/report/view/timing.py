@@ -37,10 +37,11 @@ def sustained_section(verdict: Verdict) -> ReportSection | None:
     run = verdict.evidence.sustained
     if run is None:
         return None
+    limit = "" if run.limit_w is None else f" The power limit is {run.limit_w:.0f} W."
     slowed = f" It was slowed down by: {', '.join(run.throttle)}." if run.throttle else ""
     said = (
         f"{run.case}, {seconds_text(run.seconds)} of each side without a pause: {speedup_text(run.speedup)} "
-        f"(95 % CI {interval_text(run.interval)}). The power limit is {run.limit_w:.0f} W.{slowed}"
+        f"(95 % CI {interval_text(run.interval)}).{limit}{slowed}"
     )
     columns = ("", "Time", "Energy of a launch", "Power", "SM clock")
     table = Table(

@@ -3,8 +3,6 @@
 import asyncio
 import gc
 from collections import defaultdict
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -142,20 +140,6 @@ def test_on_a_gpu_sizes_are_near_the_largest_and_each_gives_its_memory_back(monk
         (CheckStatus.PASSED, "n=101"),
     ], "on the third the kernel as it stands is wrong"
     assert gpu.noted == ["near", "A 4", "A 5", "A 6", "left A", "B 4", "B 5", "left B"], "B waits, loaded"
-
-
-def test_it_is_loaded_before_its_turn_and_run_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = OnGpu(monkeypatch)
-
-    @asynccontextmanager
-    async def turn() -> AsyncGenerator[None]:
-        gpu.noted.append(f"{gpu.entered} loaded")
-        yield
-        gpu.noted.append("over")
-
-    check = OtherSizesCheck(gpu.harness, fake_subject(name="A"))
-    assert asyncio.run(check.check(fake_subject(name="B"), Findings(), turn())) is None
-    assert (gpu.noted[0], gpu.noted[-2:]) == ("1 loaded", ["over", "left B"])
 
 
 def test_what_is_wrong_there_is_refused_with_the_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 from judge_support import fake_context, fake_harness, fake_subject, timed
 
 from kernel_lsp.judge.context import Context
-from kernel_lsp.judge.ruling import Ruling, Speedup, rejected, wrong
+from kernel_lsp.judge.measure.blocks import Series
+from kernel_lsp.judge.measure.steady_load import ShortRuns
+from kernel_lsp.judge.ruling import Ruling, Speedup, rejected
 from kernel_lsp.judge.stages.final_checks import check_finally
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.timing import SustainedRun
@@ -31,14 +33,15 @@ class Looks:
         large: bool = False,
         error: Exception | None = None,
         found: Ruling | None = None,
-        of_sizes: Ruling | None = None,
         sustained: SustainedRun | None = None,
     ) -> None:
         self.noted: list[str] = []
-        self._error, self._found, self._of_sizes, self._sustained = error, found, of_sizes, sustained
-        self.end = asyncio.Event()  # of a look
+        self._error, self._found, self._sustained = error, found, sustained
         harness = fake_harness(large=large, leave=self._leave)
         self.context: Context = fake_context(harness, [timed(us=5.0), timed(us=80.0)], self._timer, self)
+        self.context.series = Series(
+            self.context.cases, [[], []], [[10.0], [100.0]], [[5.0], [80.0]], clocks=[1880.0, 1900.0, 1905.0]
+        )
         self.context.reloaded = [fake_subject(name="A again"), fake_subject(name="B again")]
         monkeypatch.setattr("kernel_lsp.judge.stages.final_checks.steady_load.measure", self._load)
 
@@ -50,33 +53,30 @@ class Looks:
         self.noted.append("alone on the GPU")
         yield
 
-    async def examine(self, candidate: Subject, _findings: object) -> Ruling | None:
+    async def examine(
+        self, candidate: Subject, _findings: object, _timeline: object, loaded: asyncio.Event
+    ) -> Ruling | None:
         assert candidate.name == "B"
         self.noted.append("look")
         try:
-            await self.end.wait()
+            await loaded.wait()
+            self.noted.append("on the GPU")
         finally:
             await asyncio.sleep(0.01)  # its worker is let go of
             self.noted.append("looked")
         return self._found
 
-    async def examine_near_sizes(
-        self, candidate: Subject, _findings: object, turn: AbstractAsyncContextManager[None]
-    ) -> Ruling | None:
-        assert candidate.name == "B"
-        async with turn:
-            self.noted.append("sizes")
-        return self._of_sizes
-
-    async def _load(self, _harness: object, baseline: Subject, candidate: Subject, case: object) -> object:
+    async def _load(
+        self, _harness: object, baseline: Subject, candidate: Subject, case: object, short: object
+    ) -> object:
         assert (baseline.name, candidate.name) == ("A again", "B again")
         assert case == timed(us=80.0), "the longest"
+        assert short == ShortRuns(1.25, 1900.0), "by its blocks"
         self.noted.append("load")
         await asyncio.sleep(0.01)
         if self._error is not None:
             raise self._error
         self.noted.append("loaded")
-        self.end.set()
         return LOADED, self._sustained
 
     async def _leave(self, version: Subject) -> None:
@@ -97,8 +97,8 @@ def test_the_look_has_ended_when_the_load_fails(monkeypatch: pytest.MonkeyPatch)
 def test_side_by_side_where_there_is_memory_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = Looks(monkeypatch)
     assert asyncio.run(looks.closer()) == GAIN
-    after = ["sizes", "looked"]
-    assert looks.noted == ["look", "alone on the GPU", "load", "loaded", *after], "sizes would show in the load"
+    after = ["on the GPU", "looked"]
+    assert looks.noted == ["look", "alone on the GPU", "load", "loaded", *after], "they would show in the load"
     assert looks.context.findings.checks == [LOADED]
 
 
@@ -106,7 +106,7 @@ def test_memory_of_what_was_timed_is_free_before_a_look_that_needs_it(monkeypatc
     looks = Looks(monkeypatch, large=True)
     assert asyncio.run(looks.closer()) == GAIN
     left = ["left A again", "left B again"]
-    assert looks.noted == ["alone on the GPU", "load", "loaded", *left, "look", "looked", "sizes"]
+    assert looks.noted == ["alone on the GPU", "load", "loaded", *left, "look", "on the GPU", "looked"]
     assert looks.context.reloaded == [], "nobody leaves them twice"
 
 
@@ -115,7 +115,6 @@ def test_a_load_is_left_out_only_where_memory_is_short_and_needed_whole(
     large: bool, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = Looks(monkeypatch, large=True, error=WorkerFailure("OutOfMemoryError", "no", ""))
-    short.end.set()
     assert asyncio.run(short.closer()) == GAIN
     assert [check.status for check in short.context.findings.checks] == [CheckStatus.SKIPPED]
     with pytest.raises(WorkerFailure):
@@ -126,10 +125,9 @@ def test_no_load_where_settings_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = Looks(monkeypatch)
     settings = looks.context.session.settings
     judge = settings.judge.model_copy(update={"steady_load": "off"})
-    looks.end.set()
     looks.context.session = replace(looks.context.session, settings=settings.model_copy(update={"judge": judge}))
     assert asyncio.run(looks.closer()) == GAIN
-    assert looks.noted == ["look", "sizes", "looked"]
+    assert looks.noted == ["look", "on the GPU", "looked"]
 
 
 def test_what_a_look_finds_is_said_with_the_speed_it_was_measured_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,11 +135,6 @@ def test_what_a_look_finds_is_said_with_the_speed_it_was_measured_at(monkeypatch
     looks = Looks(monkeypatch, found=found)
     assert asyncio.run(looks.closer()) == replace(found, speedup=GAIN.speedup)
     assert looks.noted[-1] == "looked", "what is refused is not run any more"
-
-
-def test_a_gain_that_is_wrong_on_a_size_near_the_largest_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = wrong("wrong on n=7")
-    assert asyncio.run(Looks(monkeypatch, of_sizes=found).closer()) == replace(found, speedup=GAIN.speedup)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from judge_support import fake_harness
 
 from kernel_lsp import policy
 from kernel_lsp.judge.inputs.findings import Findings
@@ -23,6 +24,7 @@ from kernel_lsp.judge.integrity.sanitizer import (
 )
 from kernel_lsp.judge.sanitizer_tools import FOUND
 from kernel_lsp.judge.verdict import CheckStatus, Outcome, Stage
+from kernel_lsp.runner.messages.subject_answers import LaunchFile
 
 PAST_END = """========= COMPUTE-SANITIZER
 ========= Invalid __global__ read of size 4 bytes
@@ -188,19 +190,23 @@ def test_of_the_baseline_only_the_tools_are_asked_that_found_something(
     async def leave(_: str) -> None:
         pass
 
-    async def sanitize(_harness: Any, version: str, _profile: Any, tools: Sequence[str]) -> Sanitized:
-        tools_by_version[version] = list(tools)
-        found = said if version == "candidate" else {}
+    async def record_launches(_harness: Any, version: str, _profile: Any) -> LaunchFile:
+        return LaunchFile(version)
+
+    async def run_tools(_harness: Any, launches: LaunchFile, tools: Sequence[str]) -> Sanitized:
+        tools_by_version[launches.file] = list(tools)
+        found = said if launches.file == "candidate" else {}
         return Sanitized(tuple(h for tool in tools if tool in found for h in read_hazards(tool, found[tool])), {})
 
     def version(name: str) -> Any:
         return SimpleNamespace(candidate=SimpleNamespace(kernel=SimpleNamespace(path=SOURCE)), built=name)
 
-    monkeypatch.setattr(sanitizer, "sanitize", sanitize)
+    monkeypatch.setattr(sanitizer, "record_launches", record_launches)
+    monkeypatch.setattr(sanitizer, "run_tools", run_tools)
     monkeypatch.setattr(sanitizer, "small_draws", lambda _: [SimpleNamespace(case=0)])
-    harness = SimpleNamespace(cases=["n=4"], enter=enter, leave=leave)
-    looks = FinalLooks(cast(Any, harness), version("baseline"), cast(Any, None), ())
-    ruling = asyncio.run(looks._sanitize(version("candidate"), Findings()))
+    harness = fake_harness(enter=enter, leave=leave)
+    looks = FinalLooks(harness, version("baseline"), cast(Any, None), ())
+    ruling = asyncio.run(looks._sanitize(version("candidate"), LaunchFile("candidate"), Findings()))
     assert (ruling is not None) == bool(said)
     assert tools_by_version.pop("candidate") == list(TOOLS)
     assert tools_by_version == ({"baseline": asked} if asked else {})
