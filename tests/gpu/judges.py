@@ -16,6 +16,7 @@ from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.session import Session, open_session
 from kernel_lsp.judge.target import make_target
+from kernel_lsp.judge.timeline import Timeline
 from kernel_lsp.judge.verdict import Verdict
 
 CommandLine = Callable[..., "subprocess.Popen[str]"]
@@ -109,9 +110,10 @@ class Judges:
             candidate = session.target.version(text, "variant", "user")
             built = await session.builders.build(session.target.workload, candidate)
             subject = await session.measured.harness.enter(candidate, built)
-            findings = Findings()
+            findings, loaded = Findings(), asyncio.Event()
+            loaded.set()
             try:
-                return await session.measured.looks.examine(subject, findings), findings
+                return await session.measured.looks.examine(subject, findings, Timeline(), loaded), findings
             finally:
                 await session.measured.harness.leave(subject)
 

@@ -42,12 +42,16 @@ class ShortRuns:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """One side run for a while: launches, GPU seconds, mean SM clock and watts (None if unknown), what throttled."""
+    """One side run for a while: launches, GPU seconds, mean SM clock, mean and highest watts, what throttled.
+
+    None stands for what is unknown.
+    """
 
     launches: int
     seconds: float
     clock_mhz: float | None
     watts: float | None
+    peak_w: float | None
     limit_w: float | None
     throttle: frozenset[str]
 
@@ -69,9 +73,9 @@ async def measure(
     """
     gpu = harness.gpu
     assert gpu is not None, "only a GPU is loaded"
-    await _run(gpu, candidate, case, policy.SUSTAINED_LEAD_SECONDS)
+    lead = await _run(gpu, candidate, case, policy.SUSTAINED_LEAD_SECONDS)
     alone = await _run(gpu, candidate, case, policy.SUSTAINED_PROBE_SECONDS)
-    drawn = f" at {alone.watts:.0f} W of {alone.limit_w:.0f} W" if alone.watts and alone.limit_w else ""
+    drawn = _drawn(lead, alone)
     held = _clock_held(alone, short)
     if held > 1 - policy.CLOCK_HELD_SHARE or held * short.speedup > 1:
         fell = "held" if held > 1 - policy.CLOCK_HELD_SHARE else f"fell by {1 - held:.1%}, less than it gains"
@@ -88,6 +92,13 @@ async def measure(
     return _passed(
         f"{found.speedup:.3f}x ({found.interval[0]:.3f} to {found.interval[1]:.3f}){drawn}", found.case
     ), found
+
+
+def _drawn(*stretches: _Stretch) -> str:
+    """Return the highest power of these stretches beside its limit, for the end of a clause; empty if unknown."""
+    peak = max((stretch.peak_w for stretch in stretches if stretch.peak_w is not None), default=None)
+    limit = stretches[0].limit_w
+    return "" if peak is None or limit is None else f" at {peak:.0f} W of {limit:.0f} W"
 
 
 def _clock_held(alone: _Stretch, short: ShortRuns) -> float:
@@ -164,6 +175,7 @@ async def _run(gpu: Gpu, subject: Subject, case: TimedCase, seconds: float) -> _
         answer.seconds,
         answer.clock_mhz,
         mean_watts(readings),
+        max((load.watts for _, load in readings if load.watts is not None), default=None),
         next((load.limit_w for _, load in readings if load.limit_w is not None), None),
         frozenset[str]().union(*(load.throttle for _, load in readings)),
     )

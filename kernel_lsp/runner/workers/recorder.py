@@ -186,7 +186,8 @@ def record_launches(
 ) -> LaunchFile:
     """Return the file that keeps the launches of these runs, each with its inputs, or why there is none.
 
-    `listeners` hear the launches of compiled CUDA kernels; where `triton`, those of Triton's are heard too.
+    `listeners` hear the launches of compiled CUDA kernels; where `triton`, those of Triton's are heard too. Later
+    launches of the process are not recorded.
     """
     recorder = LaunchRecorder()
     listeners.append(recorder.launch)
@@ -203,6 +204,7 @@ def record_launches(
         return LaunchFile(reason=str(error))
     finally:
         listeners.remove(recorder.launch)
+        recorder.pause()  # launchers that Triton has made keep it
     file = _LAUNCHES.absolute()
     if not recorder.save(file):
         return LaunchFile(reason="its launches are made by host code, which is not repeated")

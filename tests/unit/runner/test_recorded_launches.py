@@ -73,6 +73,23 @@ def test_too_much_memory_is_not_kept(recorder, monkeypatch):
         recorder.launch(b"elf", "k", SHAPE, [pointer(x)], [x])
 
 
+@pytest.mark.usefixtures("recorder")
+def test_launches_after_the_recorded_runs_are_made_and_not_kept(tmp_path, monkeypatch):
+    """A launcher that Triton made meanwhile keeps the recorder; sizes that are run later reach much more memory."""
+    monkeypatch.chdir(tmp_path)
+    x, listeners, heard = torch.arange(8.0), [], []
+
+    def run() -> None:
+        heard[:] = listeners
+        listeners[0](b"elf", "k", SHAPE, [pointer(x)], [x])
+
+    kept_in = recording.record_launches([([x], run)], listeners, triton=False)
+    assert len(json.loads((tmp_path / kept_in.file).read_text())["launches"]) == 1
+    assert listeners == []
+    monkeypatch.setattr(recording, "_MOST_BYTES", 31)
+    heard[0](b"elf", "k", SHAPE, [pointer(x)], [x])
+
+
 def test_a_recorded_launch_is_repeated_by_the_driver(recorder, tmp_path, monkeypatch):
     x, y = torch.arange(8.0), torch.empty(8)
     recorder.begin([x])
