@@ -5,6 +5,7 @@ interrupted. Subcommands are imported when they are called, so that `--version` 
 """
 
 import sys
+import warnings
 from importlib import import_module
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated
@@ -80,8 +81,15 @@ def main() -> None:
         sys.exit(CANNOT_JUDGE if isinstance(error, CannotJudgeError | RunnerError) else UNUSABLE)
     except SystemExit as end:
         if end.code == INTERRUPTED:  # Typer ends so on Ctrl-C, and `refine` after it has shown its result
+            _keep_silent()
             _complain().print("Stopped.")
         raise
+
+
+def _keep_silent() -> None:
+    """Print nothing of what an interrupt left half made: Python would tell of a loop or of work that nobody began."""
+    warnings.simplefilter("ignore")
+    sys.unraisablehook = lambda _: None
 
 
 def _serve() -> int:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from kernel_lsp.config.settings import PathSettings, Settings
-from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.device.nvml import Gpu, find_gpus
 from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.session import Session, open_session
@@ -31,6 +31,11 @@ def edited(text: str, *changes: tuple[str, str]) -> str:
         assert text.count(old) == 1, f"{old!r} stands there {text.count(old)} times"
         text = text.replace(old, new)
     return text
+
+
+def shares_gpu() -> bool:
+    """True where other processes of this test run use the same GPU: its memory then tells nothing of one test."""
+    return int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > len(find_gpus())
 
 
 def used_memory(gpu: Gpu) -> int:

@@ -33,7 +33,7 @@ def test_energy_of_a_gain_at_the_power_limit(judges: Judges, tmp_path: Path):
     said = re.search(r"([\d,]+) MHz at (\d+) W of (\d+) W, ([\d,]+) MHz in short runs", check.detail)
     if run is None:  # its clock fell by less than it gains
         assert said is not None
-        assert 0.5 * float(said[3]) < float(said[2]) < 1.1 * float(said[3])
+        assert 0.5 * float(said[3]) < float(said[2]) < 1.3 * float(said[3]), "for a tenth of a second it may draw more"
         return
     assert run.seconds > 0.45
     for watts, millijoules, us in (

@@ -14,6 +14,7 @@ pytestmark = [
     pytest.mark.skipif(find_tool("compute-sanitizer") is None, reason="compute-sanitizer is not installed"),
 ]
 
+NEAR_THE_LARGEST = 1  # size of a vector, on the GPU; the emulator runs two small ones
 SOFTMAX = EXAMPLES / "triton" / "softmax.py"
 USES = "if (extra == 12345.678f) return;"  # never, but no compiler knows
 RACE = f"""__shared__ float near[256];
@@ -51,15 +52,17 @@ def test_a_clean_kernel_passes_everything(judges: Judges, scale: Path) -> None:
     measured = judges.session(scale).measured
     assert ruling is None
     assert measured is not None
-    assert [(check.name, check.status) for check in findings.checks] == [
-        *(
-            (f"compute-sanitizer {tool}", CheckStatus.PASSED)
-            for tool in ("memcheck", "racecheck", "initcheck", "synccheck")
-        ),
-        ("emulator", CheckStatus.PASSED),
-        *[("blocks of the timed launch on the emulator", CheckStatus.PASSED)] * len(measured.cases),
-        *[("other sizes", CheckStatus.PASSED)] * 2,
-    ]
+    assert sorted((check.name, check.status) for check in findings.checks) == sorted(
+        [
+            *(
+                (f"compute-sanitizer {tool}", CheckStatus.PASSED)
+                for tool in ("memcheck", "racecheck", "initcheck", "synccheck")
+            ),
+            ("emulator", CheckStatus.PASSED),
+            *[("blocks of the timed launch on the emulator", CheckStatus.PASSED)] * len(measured.cases),
+            *[("other sizes", CheckStatus.PASSED)] * (2 + NEAR_THE_LARGEST),
+        ]
+    )
 
 
 def test_a_triton_kernel_that_reads_past_the_end(judges: Judges) -> None:

@@ -62,8 +62,8 @@ def read(kernel: Path, name: str) -> str:
 
 def test_an_interrupt_keeps_what_was_found(kernel_lsp: CommandLine, tmp_path: Path) -> None:
     copy_example("softmax", tmp_path)
-    process = kernel_lsp("refine", "softmax.cu", "--budget", "60s", "--json")
-    end = time.monotonic() + 40
+    process = kernel_lsp("refine", "softmax.cu", "--budget", "150s", "--json")
+    end = time.monotonic() + 120  # three such tests may share a GPU
     while "FASTER" not in verdicts(tmp_path) and process.poll() is None and time.monotonic() < end:
         time.sleep(0.2)
     assert process.poll() is None, process.communicate()

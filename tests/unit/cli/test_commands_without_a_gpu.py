@@ -271,3 +271,25 @@ def test_an_interrupt_ends_cleanly(tmp_path):
         _, said = process.communicate(timeout=30)
     assert process.returncode == 130
     assert said.strip() == "Stopped."
+
+
+_INTERRUPTED_IN_THE_MAKING = """
+from asyncio import selector_events
+
+class Interrupted(selector_events.BaseSelectorEventLoop):
+    def _make_self_pipe(self):
+        raise KeyboardInterrupt
+
+selector_events.BaseSelectorEventLoop._make_self_pipe = Interrupted._make_self_pipe
+"""
+
+
+def test_an_interrupt_while_an_event_loop_is_made_ends_cleanly(tmp_path):
+    """Such a loop cannot be closed, of which Python would print a traceback."""
+    (tmp_path / "scale.cu").write_text(KERNEL)
+    (tmp_path / "scale_workload.py").write_text(WORKLOAD)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
+    environment |= {"KERNEL_LSP_PATHS_CACHE": str(tmp_path / "cache"), "KERNEL_LSP_RUNNER_WARM_MINUTES": "0"}
+    command = [sys.executable, "-c", _INTERRUPTED_IN_THE_MAKING + START, "check", "scale.cu"]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr.strip()) == (130, "Stopped.")
