@@ -72,7 +72,7 @@ class FinalLooks:
     ) -> Ruling | None:
         """Run the checks on a candidate and record them; return the ruling on a fault, or None.
 
-        What keeps the GPU busy waits until the steady load is over, which `loaded` tells.
+        The tools and other sizes keep the GPU busy, so they wait for `loaded`: the steady load is over then.
         """
         of_emulator = Findings()
         with timeline.stage("sanitize"):

@@ -34,7 +34,7 @@ ORDER = "ABBA"
 
 @dataclass(frozen=True, slots=True)
 class ShortRuns:
-    """What the blocks of a judgement said of a case: the candidate's speedup, and the SM clock, None if unknown."""
+    """A case in the blocks of a judgement: the candidate's speedup, and the SM clock, None where it was not read."""
 
     speedup: float
     clock_mhz: float | None
@@ -95,14 +95,14 @@ async def measure(
 
 
 def _drawn(*stretches: _Stretch) -> str:
-    """Return the highest power of these stretches beside its limit, for the end of a clause; empty if unknown."""
+    """Return the highest power of these stretches beside its limit, for the end of a clause; may be empty."""
     peak = max((stretch.peak_w for stretch in stretches if stretch.peak_w is not None), default=None)
     limit = stretches[0].limit_w
     return "" if peak is None or limit is None else f" at {peak:.0f} W of {limit:.0f} W"
 
 
 def _clock_held(alone: _Stretch, short: ShortRuns) -> float:
-    """Return the share of its clock in short runs that a candidate keeps under load, at most 1; 0 if unknown."""
+    """Return the share of its clock in short runs that a candidate keeps; 0 where one of them is unknown."""
     if alone.clock_mhz is None or short.clock_mhz is None:
         return 0.0
     return min(1.0, alone.clock_mhz / short.clock_mhz)
