@@ -1,7 +1,8 @@
 """Reads off a kernel's indices which of its arrays have one element for each row, or one for each column.
 
-`x[row * cols + col]` tells that `row` counts rows and `col` the elements of one; so an array that is only indexed by
-`col` has one element for each column, and one that is only indexed by `row` one for each row.
+`x[row * cols + col]` tells that `row` counts rows and `col` the elements of one, and so do `row = i / cols` and
+`col = i % cols`. An array that is only indexed by `col` has one element for each column, and one that is only indexed
+by `row` one for each row.
 """
 
 import re
@@ -28,10 +29,16 @@ def indices_of(names: Iterable[str], extents: Iterable[str], body: str) -> dict[
     for extent in extents:
         rows, columns = _counters(extent, text)
         for name in wanted:
-            used = set(_indices(name, text))
-            if used and (used <= columns or used <= rows):
-                found.setdefault(name, ArrayIndex(extent, used <= columns))
+            used = {_counter(index, extent) for index in _indices(name, text)}
+            if used and (used <= {*columns, "%"} or used <= {*rows, "/"}):
+                found.setdefault(name, ArrayIndex(extent, used <= {*columns, "%"}))
     return found
+
+
+def _counter(index: str, extent: str) -> str:
+    """Return `%` or `/` for an index that is a remainder or quotient by an extent, or else the index itself."""
+    split = re.fullmatch(rf"[\w.]+\s*([%/])\s*{extent}", index)
+    return split[1] if split else index
 
 
 def _counters(extent: str, text: str) -> tuple[set[str], set[str]]:
@@ -49,6 +56,8 @@ def _counters(extent: str, text: str) -> tuple[set[str], set[str]]:
         else:
             columns.add(column)
         rows.add(row)
+    for name, split in re.findall(rf"([A-Za-z_]\w*)\s*=\s*[\w.]+\s*([%/])\s*{extent}\s*[;,]", text):
+        (columns if split == "%" else rows).add(name)
     return rows, columns - rows
 
 

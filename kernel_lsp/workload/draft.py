@@ -1,7 +1,9 @@
 """Drafts a first workload from a kernel file, for its author to read, correct and accept.
 
-A signature tells types, and names suggest meanings, but not what a kernel computes: unless its name is that of a
-well-known function, the draft's reference raises. The judge refuses a draft until its first line is removed.
+A signature tells types, and names suggest meanings, but not what a kernel should compute. The reference of a draft is
+that of the well-known function that has the kernel's name, or else the formula in the kernel's own text, if that is one
+of single elements, which the draft then says; any other raises. The judge refuses a draft until its first line is
+removed.
 """
 
 import re
@@ -54,6 +56,11 @@ _KNOWN = (
     (r"copy", "{0}.clone()", 1),
 )
 
+_COPIED = (
+    "\n\nThe formula in `reference` was read off the kernel itself: where the kernel computes another one than it\n"
+    "should, write the right one."
+)
+
 
 def draft_for(source: SourceFile, name: str | None = None) -> str:
     """Return the text of a workload for a kernel file, drafted for the named kernel or else the first.
@@ -97,17 +104,18 @@ def _draft(source: SourceFile, kernel: Kernel, plan: DraftedCall, drafted: Draft
     functions = f"\n\n{drafted.functions}\n" if drafted.functions else ""
     cases = [f"    dict({small}),\n", f"    dict({large}),\n"] if extents else ["    dict(),\n"]
     guessed = "" if drafted.shaped else ", the launch"
+    reference, copied = _reference(kernel, plan, drafted, source)
     head = (
         f"{DRAFT}, made from the text of {kernel.name}. Read it, fix it, then remove this line.\n"
         f'"""How {source.path.name} is called and what it must compute.\n\n'
         f"The sizes{guessed} and the values are guesses; `reference` says what is right, and every verdict rests on "
-        f'it.\n"""\n\nimport torch\n\nCASES = [\n{"".join(cases)}]\n{contract}{functions}'
+        f'it.{copied}\n"""\n\nimport torch\n\nCASES = [\n{"".join(cases)}]\n{contract}{functions}'
     )
     returned = drafted.returned or ", ".join(plan.returned) or next((a.name for a in plan.of("input")), "None")
     parts = [
         head,
         _function(f"inputs({', '.join(extents)})", [*made, f"return {back}"]),
-        _function(f"reference({names})", [_reference(kernel, plan, drafted, source)]),
+        _function(f"reference({names})", [reference]),
         _function(f"launch({', '.join(filter(None, ('module', names)))})", [*launch, f"return {returned}"]),
     ]
     return "\n\n".join(parts)
@@ -135,9 +143,10 @@ def _large(plan: DraftedCall) -> int:
     return 1024 if len(plan.cases) == 2 or (product and max(ranks) == 2) else 256 if len(plan.cases) == 3 else 64
 
 
-def _reference(kernel: Kernel, plan: DraftedCall, drafted: Drafted, source: SourceFile) -> str:
+def _reference(kernel: Kernel, plan: DraftedCall, drafted: Drafted, source: SourceFile) -> tuple[str, str]:
+    """Return the reference's statement, and what the draft says of it beyond the usual."""
     if drafted.reference:
-        return f"return {drafted.reference}"
+        return f"return {drafted.reference}", ""
     body = source.text.encode()[kernel.body.start : kernel.body.end].decode()
     tensors = [a.name for a in plan.of("input")]
     number = next((a.name for a in plan.of("number")), "1e-6")
@@ -152,8 +161,10 @@ def _reference(kernel: Kernel, plan: DraftedCall, drafted: Drafted, source: Sour
             said = meaning.format(*tensors, s=number, bias=bias, f=match.groupdict().get("f", "").lower())
             if "gelu(" in said and "tanh" in body:
                 said = re.sub(r"gelu\(([^()]*)\)", r'gelu(\1, approximate="tanh")', said)
-            return f"return {said}"
-    return _open(f"The file does not say what {kernel.name} computes: say it here in PyTorch.")
+            return f"return {said}", ""
+    if formula := drafted.formula(plan):
+        return f"return {formula}", _COPIED
+    return _open(f"The file does not say what {kernel.name} computes: say it here in PyTorch."), ""
 
 
 def _made(argument: Argument) -> str:

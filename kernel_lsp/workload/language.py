@@ -79,6 +79,8 @@ class Drafted:
         multiples: extent -> what it has to be a multiple of, where the file says so.
         reference: expression of the right result, where the file has one; else empty.
         functions: text of the functions that `reference` calls.
+        formula: returns the expression that the kernel's own text computes on a plan's tensors; empty where it tells
+            none.
     """
 
     arguments: Sequence[Argument]
@@ -88,6 +90,7 @@ class Drafted:
     multiples: Mapping[str, int] = field(default_factory=dict[str, int])
     reference: str = ""
     functions: str = ""
+    formula: Callable[[DraftedCall], str] = lambda plan: ""
 
 
 class WorkloadPart(Protocol):

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from extension.scripts.settings import MANIFEST, with_settings
+from tests.editors import newcomer
 from tests.editors.vs_code_folder import make_workspace
 from tests.lsp.job_session import ROOT
 from tests.lsp.raw_client import SERVE
@@ -172,14 +173,29 @@ def test_a_workspace_that_brings_its_own_server(vsix, tmp_path):
     assert "PASS" in drive("brought.mjs", environment, tmp_path / "work", vsix)
 
 
+def without_a_server(folder: Path) -> dict[str, str]:
+    """The environment of somebody on whose machine there is no server, but what can install one."""
+    environment = make_workspace(folder / "other")
+    server = folder / "other/.home/bin/kernel-lsp"
+    server.rename(folder / "server")
+    uv = server.with_name("uv")
+    uv.write_text(STAND_IN.format(server=folder / "server"))
+    uv.chmod(0o755)
+    return environment | {"PATH": os.pathsep.join((str(uv.parent), "/usr/bin", "/bin"))}
+
+
 @pytest.mark.thorough
 def test_the_walkthrough_where_nothing_is_installed(vsix, tmp_path):
-    environment = make_workspace(tmp_path / "other")
-    server = tmp_path / "other/.home/bin/kernel-lsp"
-    server.rename(tmp_path / "server")
-    uv = server.with_name("uv")
-    uv.write_text(STAND_IN.format(server=tmp_path / "server"))
-    uv.chmod(0o755)
-    environment["PATH"] = os.pathsep.join((str(uv.parent), "/usr/bin", "/bin"))
+    environment = without_a_server(tmp_path)
     (tmp_path / "empty").mkdir()
     assert "PASS" in drive("first_minutes.mjs", environment, tmp_path / "empty", vsix)
+
+
+@pytest.mark.thorough
+def test_a_newcomer_gets_from_a_kernel_to_its_mended_mistake_by_clicks(vsix, tmp_path):
+    environment = without_a_server(tmp_path)
+    (tmp_path / "layers").mkdir()
+    (tmp_path / "layers/scale_bias.cu").write_text(newcomer.KERNEL)
+    said = drive("newcomer.mjs", environment, tmp_path / "layers", vsix)
+    assert "PASS" in said
+    print(said)

@@ -9,6 +9,7 @@ from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.host_launches import HostLaunch, find_host_launches
 from kernel_lsp.source.kernel import Kernel, Parameter
 from kernel_lsp.workload.array_indices import indices_of
+from kernel_lsp.workload.element_formula import formula_of
 from kernel_lsp.workload.language import Argument, Drafted, DraftedCall, WorkloadPart, value_of
 
 _DTYPES = (
@@ -42,7 +43,21 @@ class _Cuda:
         written = _written_launch(source.text, kernel)
         arguments = [_of_cuda(parameter, aliases, body) for parameter in kernel.parameters]
         arguments = _indexed(arguments, body)
-        return Drafted(arguments, lambda plan: _cuda_launch(kernel, plan, body, written))
+        return Drafted(
+            arguments,
+            lambda plan: _cuda_launch(kernel, plan, body, written),
+            formula=lambda plan: _formula(plan, body),
+        )
+
+
+def _formula(plan: DraftedCall, body: str) -> str:
+    """Return the formula of a kernel that computes in floating point, element by element; empty for any other."""
+    written, read = plan.of("output"), plan.of("input")
+    if len(written) != 1 or any(one.mutated or "float" not in one.dtype for one in (*written, *read)):
+        return ""
+    indices = {one.name: one.index for one in read if one.index is not None}
+    inputs, numbers = ([one.name for one in plan.of(role)] for role in ("input", "number"))
+    return formula_of(body, written[0].name, inputs, numbers, indices, plan.shape)
 
 
 def _indexed(arguments: Sequence[Argument], body: str) -> list[Argument]:
