@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import combinations, islice
 from typing import TYPE_CHECKING
 
 from kernel_lsp.check.checker import Checker
@@ -116,7 +116,7 @@ def _statement(root: "Node", start: int, end: int, body: Span) -> "Node | None":
 
 
 def _guards(data: bytes, kernel: Kernel, statement: "Node") -> Iterator[tuple[str, list[Edit]]]:
-    """Yield comparisons made stricter, then guards of the statement by each whole-number parameter."""
+    """Yield comparisons made stricter, then guards of the statement by whole-number parameters and their products."""
     root = parse_cuda(data).root_node
     bounds = [p.name for p in kernel.parameters if _INTEGER.fullmatch(p.type.strip())]
     for node in walk(root):
@@ -129,11 +129,19 @@ def _guards(data: bytes, kernel: Kernel, statement: "Node") -> Iterator[tuple[st
             yield f"Compare with `{stricter} {text_of(right)}`", [Edit(span_of(sign), stricter)]
     if statement.type != "expression_statement":
         return
+    body = data[kernel.body.start : kernel.body.end].decode()
     for index in _indices(statement):
-        for bound in bounds:
+        for bound in _limits(index, bounds, body):
             guard = f"if ({index} < {bound}) "
             start = Span(statement.start_byte, statement.start_byte)
             yield f"Guard with `{guard.strip()}`", [Edit(start, guard)]
+
+
+def _limits(index: str, sizes: list[str], body: str) -> list[str]:
+    """Return sizes and products of two, the likeliest first: an index that is split into row and column has both."""
+    products = [f"{one} * {other}" for one, other in combinations(sizes, 2)]
+    is_split = re.search(rf"\b{index}\s*[%/](?!/)", body) is not None
+    return [*products, *sizes] if is_split else [*sizes, *products]
 
 
 def _indices(statement: "Node") -> list[str]:

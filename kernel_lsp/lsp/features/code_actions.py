@@ -86,8 +86,8 @@ class CodeActions:
         if _wanted(only, QUICK_FIX):
             actions += rule_fixes.judged(document, self._checks.fixes(document), params.context.diagnostics)
             actions += await self._of_findings(document, kernels, status, params.context.diagnostics)
-            actions += rule_fixes.ignores(document, params.context.diagnostics)
             actions += rule_fixes.explanations(params.context.diagnostics)
+            actions += rule_fixes.ignores(document, params.context.diagnostics)  # last: editors pick the first on Enter
         shows_disabled = self._client.shows_disabled_actions
         return [
             action

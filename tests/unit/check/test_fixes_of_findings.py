@@ -44,6 +44,15 @@ def test_an_access_out_of_bounds_is_guarded_by_each_whole_number_parameter():
 
 
 @pytest.mark.parametrize(
+    ("column", "bounds"),
+    [("int c = i % cols;", ["rows * cols", "rows", "cols"]), ("", ["rows", "cols", "rows * cols"])],
+)
+def test_an_index_that_is_split_into_row_and_column_is_guarded_by_the_product_first(column, bounds):
+    text = UNGUARDED.replace("int n", "int rows, int cols").replace("    y[i]", f"    {column}\n    y[i]")
+    assert list(proposed(text, 4, "KL010")) == [f"Guard with `if (i < {bound})`" for bound in bounds]
+
+
+@pytest.mark.parametrize(
     ("wrong", "right"), [("if (i <= n) y[i]", "if (i < n) y[i]"), ("if (i > n) return;", "if (i >= n) return;")]
 )
 def test_a_guard_that_lets_one_too_many_through_is_made_stricter_first(wrong, right):
