@@ -59,7 +59,7 @@ function fileRow(file: FileRow, jobs: JobRecord[]): Row {
   item.description = [
     relative,
     many ? `${file.kernels.length} kernels` : "",
-    file.checked ?? (file.workload || file.kernels.length === 0 ? "" : "no workload"),
+    file.checked ?? (file.kernels.length === 0 ? (file.problem ?? "") : file.workload ? "" : "no workload"),
     file.trusted ? "" : "not trusted",
   ]
     .filter(Boolean)

@@ -233,9 +233,9 @@ def _sound(
     crooked = np.flatnonzero(sound & (addresses % CHUNK != 0))
     if len(crooked):
         row, column = int(copiers.owners[crooked[0]]), int(copiers.columns[crooked[0]])
-        address = int(addresses[crooked[0]])
-        message = f"{{who}} copies to or from {address:#x}, which is not a multiple of {CHUNK}"
-        resident.reports.say(FindingKind.MISALIGNED, copiers.site, message, row, column, address=address)
+        address, beyond = int(addresses[crooked[0]]), "read" if access == "write" else "write"
+        place, count = (row, column), len(crooked)
+        resident.reports.misaligned_at(address, amount, CHUNK, copiers.site, beyond, place, count)
     return np.flatnonzero(sound & (addresses % CHUNK == 0))
 
 

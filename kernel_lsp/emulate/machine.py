@@ -30,7 +30,7 @@ from kernel_lsp.emulate.lockstep import Blocks
 from kernel_lsp.emulate.mapchanges import bind_map_changes
 from kernel_lsp.emulate.mbarrier import bind_mbarriers
 from kernel_lsp.emulate.memory import Buffer, GlobalMemory, Unwritten
-from kernel_lsp.emulate.program import Function, Program
+from kernel_lsp.emulate.program import Function, Program, Variable
 from kernel_lsp.emulate.ptx import type_bytes
 from kernel_lsp.emulate.races import GlobalShadow
 from kernel_lsp.emulate.reports import Reports
@@ -40,6 +40,7 @@ from kernel_lsp.emulate.special import Geometry, Triple
 from kernel_lsp.emulate.tiles import bind_tiles
 from kernel_lsp.emulate.transfers import bind_transfers, space_of
 from kernel_lsp.emulate.wgmma import bind_wgmma
+from kernel_lsp.emulate.wording import SharedVariables
 from kernel_lsp.errors import KernelLspError
 
 BINDERS: tuple[Binder, ...] = (
@@ -189,7 +190,9 @@ class _Run:
         for site in program.sites:
             site.counters = Counters()
         functions = [each.function for each in program.functions.values() if not each.function.entry or each is entry]
-        symbols, self._shared_bytes = _layout(program.program, functions, dynamic_bytes)
+        places, self._shared_bytes = _layout(program.program, functions, dynamic_bytes)
+        self._shared = SharedVariables(places)
+        symbols = {variable.name: offset for variable, offset in places.items()}
         symbols |= {name: buffer.address for name, buffer in memory.variables(program.program).items()}
         symbols |= program.program.numbers
         shared_grain, global_grain = _grains(functions)
@@ -203,6 +206,7 @@ class _Run:
         self._block_buffer = memory.allocate("kernel parameters", parameters.ljust(16, b"\0"), writable=False)
         # Cooperative groups find the barrier of the grid in a workspace whose address is in these registers.
         self._workspace = memory.allocate("grid workspace", bytes(256))
+        self._block_buffer.ours = self._workspace.ours = True
         environment = {
             "%envreg1": self._workspace.address >> 32,
             "%envreg2": self._workspace.address & 0xFFFFFFFF,
@@ -298,25 +302,25 @@ class _Run:
     def _admit(self, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Blocks:
         sizes, options = (self._shared_bytes, self._dynamic), self._options
         geometry = Geometry(self._grid, self._block, numbers, *sizes, options.device, self._entry.function.cluster)
-        reports = Reports(self._findings, geometry, self._memory, self._program.sites)
+        reports = Reports(self._findings, geometry, self._memory, self._shared, self._program.sites)
         return Blocks(Resident(self._launch, geometry, reports), self._entry, self._spinning)
 
 
-def _layout(program: Program, functions: list[Function], dynamic_bytes: int) -> tuple[dict[str, int], int]:
+def _layout(program: Program, functions: list[Function], dynamic_bytes: int) -> tuple[dict[Variable, int], int]:
     """Return the offsets of shared variables in a block's shared memory, and its size in bytes."""
     named = set[str]().union(*(program.named[function.name] for function in functions))
     variables = [v for v in program.variables.values() if v.space == "shared" and v.name in named]
     variables += [v for function in functions for v in function.variables if v.space == "shared"]
-    places: dict[str, int] = {}
+    places: dict[Variable, int] = {}
     size = 0
     for variable in variables:
         if variable.size:
-            places[variable.name] = -(-size // variable.align) * variable.align
-            size = places[variable.name] + variable.size
+            places[variable] = -(-size // variable.align) * variable.align
+            size = places[variable] + variable.size
     dynamic = [v for v in variables if not v.size]
     align = max(16, *(v.align for v in dynamic)) if dynamic else 16
     start = -(-size // align) * align if dynamic or dynamic_bytes else size
-    places |= {v.name: start for v in dynamic}
+    places |= dict.fromkeys(dynamic, start)
     return places, start + dynamic_bytes
 
 

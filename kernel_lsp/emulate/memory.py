@@ -52,12 +52,19 @@ class Buffer:
         name: for messages.
         address, size: bytes.
         writable: true if kernels may write here.
+        item: bytes of an element, for messages; 0 if unknown.
+        ours: true if the emulator keeps it for itself, so that no message may name it.
+        gaps: true if there is memory between its elements.
+        start: byte at which the elements are counted from; not 0 where a kernel gets a view.
         data: its bytes.
         valid: for each byte, 0xFF if it has been written, else 0; None if all of them have.
     """
 
-    def __init__(self, name: str, data: Array, *, initialised: bool, writable: bool = True, owner: Any = None) -> None:
+    def __init__(
+        self, name: str, data: Array, *, initialised: bool, writable: bool = True, item: int = 0, owner: Any = None
+    ) -> None:
         self.name, self.data, self.writable = name, data, writable
+        self.item, self.gaps, self.start, self.ours = item, False, 0, False
         self.address, self.size = int(data.ctypes.data), data.nbytes
         self.end = self.address + self.size
         # Accesses up to 16 bytes are aligned; a window of whole grains lets one view serve them all.
@@ -137,7 +144,9 @@ class GlobalMemory:
     ) -> Buffer:
         """Return a new buffer of a size, or with a copy of given bytes; by default initialised if it has content."""
         data: Array | None = None
+        item = 0
         if isinstance(content, np.ndarray):
+            item = content.itemsize
             data = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
         elif isinstance(content, bytes):
             data = np.frombuffer(content, np.uint8)
@@ -148,14 +157,12 @@ class GlobalMemory:
         if data is not None:
             memory[:] = data
         known = data is not None if initialised is None else initialised
-        return self._insert(Buffer(name, memory, initialised=known, writable=writable, owner=owner))
+        return self._insert(Buffer(name, memory, initialised=known, writable=writable, item=item, owner=owner))
 
-    def attach(
-        self, name: str, address: int, size: int, *, initialised: bool, writable: bool = True, owner: Any = None
-    ) -> Buffer:
+    def attach(self, name: str, address: int, size: int, *, initialised: bool, owner: Any = None) -> Buffer:
         """Make memory of this process a buffer and return it; the buffer keeps `owner` alive."""
         data = _bytes_at(address, size)
-        return self._insert(Buffer(name, data, initialised=initialised, writable=writable, owner=owner))
+        return self._insert(Buffer(name, data, initialised=initialised, owner=owner))
 
     def release(self, buffer: Buffer) -> None:
         """Remove a buffer."""
@@ -178,8 +185,9 @@ class GlobalMemory:
         return tuple(buffer for buffer in self._buffers[first:last] if buffer.end > address)
 
     def nearest(self, address: int) -> Buffer | None:
-        """Return the buffer closest to an address; None if there are none."""
-        return min(self._buffers, key=lambda b: max(b.address - address, address - b.end + 1, 0), default=None)
+        """Return the buffer of the user's closest to an address; None if there are none."""
+        known = (buffer for buffer in self._buffers if not buffer.ours)
+        return min(known, key=lambda b: max(b.address - address, address - b.end + 1, 0), default=None)
 
     def variables(self, program: Program) -> dict[str, Buffer]:
         """Return the module's `.global` and `.const` variables, placed and filled at the first call."""

@@ -17,13 +17,13 @@ from kernel_lsp.emulate.memory import Buffer, GlobalMemory
 from kernel_lsp.emulate.program import Location
 from kernel_lsp.emulate.races import Conflict
 from kernel_lsp.emulate.stage_reports import beside_agent
+from kernel_lsp.emulate.wording import VERBS, SharedVariables, index_of, outside, touched
 
 if TYPE_CHECKING:
     from kernel_lsp.emulate.special import Geometry
 
 Array: TypeAlias = NDArray[Any]
 Place: TypeAlias = tuple[int, int]
-_VERBS = {"read": "reads", "write": "writes", "atomic": "atomically updates"}
 
 
 class Reports:
@@ -33,11 +33,28 @@ class Reports:
         findings: receives them.
         geometry: tells threads and blocks apart.
         memory: tells buffers by address.
+        shared: tells variables of shared memory by offset.
         sites: all instructions, by the index that races give.
     """
 
-    def __init__(self, findings: FindingCollector, geometry: Geometry, memory: GlobalMemory, sites: list[Site]) -> None:
-        self._findings, self.geometry, self._memory, self.sites = findings, geometry, memory, sites
+    def __init__(
+        self,
+        findings: FindingCollector,
+        geometry: Geometry,
+        memory: GlobalMemory,
+        shared: SharedVariables,
+        sites: list[Site],
+    ) -> None:
+        self._findings, self.geometry, self._memory = findings, geometry, memory
+        self.shared, self.sites = shared, sites
+
+    def thread(self, column: int) -> str:
+        """Return the index of a thread in words."""
+        return index_of(self.geometry.thread(column), self.geometry.shape)
+
+    def block(self, number: int) -> str:
+        """Return the index of a block, given by its linear number, in words."""
+        return index_of(self.geometry.any_block(number), self.geometry.grid)
 
     def say(
         self,
@@ -50,10 +67,13 @@ class Reports:
         location: Location | None = None,
         **values: Any,
     ) -> None:
-        """Add a finding of the thread at `row` and `column`; `{who}` in the message becomes its name."""
+        """Add a finding of the thread at `row` and `column`; `{who}` in the message becomes its name, which else
+        stands at the end.
+        """
         thread, block = self.geometry.thread(column), self.geometry.block(row)
-        who = f"thread {_tuple(thread)} of block {_tuple(block)}"
-        text = message.format(who=who)
+        named = f"thread {self.thread(column)}", f"block {self.block(int(self.geometry.numbers[row]))}"
+        subject = "{who}" in message
+        text = message.replace("{who}", " of ".join(named)) if subject else f"{message} ({', '.join(named)})"
         where = location or site.place
         self._findings.add(Finding(kind, text[0].upper() + text[1:] + ".", where, thread=thread, block=block, **values))
 
@@ -72,14 +92,10 @@ class Reports:
         """Report accesses of global memory outside all buffers."""
         buffer = self._memory.nearest(address)
         values: dict[str, Any] = {"space": "global", "access": access, "address": address, "size": size, "count": count}
-        what = f"{{who}} {_VERBS[access]} {size} bytes"
-        if buffer is None or not -(1 << 32) < address - buffer.address < (1 << 32):
-            message = f"{what} at {address:#x}, which is in no buffer"
-            self.say(FindingKind.OUT_OF_BOUNDS, site, message, *thread, **values)
-            return
-        index = address - buffer.address
-        message = f"{what}{_outside(buffer, index, size)}"
-        self.say(FindingKind.OUT_OF_BOUNDS, site, message, *thread, buffer=buffer.name, index=index, **values)
+        message = f"{VERBS[access]} {outside(buffer, address, size)}"
+        if buffer is not None:
+            values |= {"buffer": buffer.name, "index": address - buffer.address}
+        self.say(FindingKind.OUT_OF_BOUNDS, site, message, *thread, **values)
 
     def _first_of_grid(self, bad: Array, lanes: Lanes) -> tuple[int, int, int, int]:
         position = int(bad.reshape(-1).argmax())
@@ -92,23 +108,26 @@ class Reports:
         """Report accesses whose address is not a multiple of their size."""
         position, row, column, count = self._first_of_grid(bad, lanes)
         address = int(addresses.reshape(-1)[position])
-        buffer = self._memory.find(address) if space == "global" else None
-        place = f" (byte {address - buffer.address:,} of {_named(buffer)})" if buffer else ""
-        message = f"{{who}} {_VERBS[access]} {size} bytes at {address:#x}{place}, which is not a multiple of {size}"
-        self.say(
-            FindingKind.MISALIGNED,
-            site,
-            message,
-            row,
-            column,
-            space=space,
-            access=access,
-            buffer=buffer.name if buffer else None,
-            index=address - buffer.address if buffer else None,
-            address=address,
-            size=size,
-            count=count,
-        )
+        if space == "global":
+            self.misaligned_at(address, size, size, site, access, (row, column), count)
+            return
+        values: dict[str, Any] = {"space": space, "access": access, "address": address, "size": size, "count": count}
+        place = self.shared.named(address, size)
+        message = f"{VERBS[access]} {size} bytes at once ({place}), whose address is not a multiple of {size}"
+        self.say(FindingKind.MISALIGNED, site, message, row, column, **values)
+
+    def misaligned_at(
+        self, address: int, size: int, align: int, site: Site, access: str, thread: Place, count: int
+    ) -> None:
+        """Report accesses of global memory whose address is not a multiple of `align`."""
+        buffer = self._memory.find(address)
+        values: dict[str, Any] = {"space": "global", "access": access, "address": address, "size": size, "count": count}
+        place = ""
+        if buffer is not None:
+            values |= {"buffer": buffer.name, "index": address - buffer.address}
+            place = f" ({touched(buffer, values['index'], size)})"
+        message = f"{VERBS[access]} {size} bytes at once{place}, whose address is not a multiple of {align}"
+        self.say(FindingKind.MISALIGNED, site, message, *thread, **values)
 
     def read_only(
         self, buffer: Buffer, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str
@@ -123,7 +142,7 @@ class Reports:
     ) -> None:
         """Report writes to a read-only buffer."""
         index = address - buffer.address
-        message = f"{{who}} {_VERBS[access]} {size} bytes at byte {index:,} of {_named(buffer)}, which is read-only"
+        message = f"{VERBS[access]} {touched(buffer, index, size)}, which is read-only"
         values: dict[str, Any] = {"space": "global", "access": access, "buffer": buffer.name}
         values |= {"address": address, "index": index, "size": size, "count": count}
         self.say(FindingKind.OUT_OF_BOUNDS, site, message, *thread, **values)
@@ -133,7 +152,7 @@ class Reports:
         position, row, column, count = self._first(bad, lanes)
         address = int(addresses.reshape(-1)[position])
         index = address - buffer.address
-        message = f"{{who}} reads {size} bytes at byte {index:,} of {_named(buffer)}, which nothing has written"
+        message = f"reads {touched(buffer, index, size)}, which nothing has written"
         self.say(
             FindingKind.UNINITIALISED,
             site,
@@ -157,7 +176,7 @@ class Reports:
 
     def unwritten_shared_at(self, address: int, size: int, site: Site, thread: Place, count: int) -> None:
         """Report reads of unwritten shared memory."""
-        message = f"{{who}} reads {size} bytes at byte {address:,} of shared memory, which no thread has written"
+        message = f"reads {self.shared.named(address, size)}, which no thread has written"
         values: dict[str, Any] = {"space": "shared", "access": "read", "address": address, "size": size, "count": count}
         self.say(FindingKind.UNINITIALISED, site, message, *thread, **values)
 
@@ -171,11 +190,8 @@ class Reports:
         """Report accesses of the shared memory of a block of the cluster that has ended; `bad` as selected, flat."""
         position = int(bad.argmax())
         row, column = divmod(int(lanes.lane_ids.reshape(-1)[position]), lanes.extent[1])
-        him, address = _tuple(self.geometry.block(int(rows[position]))), int(addresses[position])
-        message = (
-            f"{{who}} {_VERBS[access]} {size} bytes at byte {address:,} of the shared memory of block {him}, "
-            "which has ended"
-        )
+        him, address = self.block(int(self.geometry.numbers[int(rows[position])])), int(addresses[position])
+        message = f"{VERBS[access]} {self.shared.named(address, size)} in block {him}, which has ended"
         values: dict[str, Any] = {"space": "shared", "access": access, "address": address, "size": size}
         self.say(FindingKind.OUT_OF_BOUNDS, site, message, row, column, count=int(np.count_nonzero(bad)), **values)
 
@@ -213,8 +229,11 @@ class Reports:
         space: str,
         available: int | None,
     ) -> None:
-        has = "" if available is None else f", of which the block has {available:,} bytes"
-        message = f"{{who}} {_VERBS[access]} {size} bytes at byte {address:,} of {space} memory{has}"
+        if available is None:
+            message = f"{VERBS[access]} {size} bytes at byte {address:,} of local memory, outside the thread's arrays"
+        else:
+            place = self.shared.named(address, size)
+            message = f"{VERBS[access]} {place}, but the block has {available:,} bytes of shared memory"
         values: dict[str, Any] = {"space": space, "access": access, "address": address, "size": size, "count": count}
         self.say(FindingKind.OUT_OF_BOUNDS, site, message, *thread, **values)
 
@@ -222,7 +241,7 @@ class Reports:
         self, address: int, align: int, site: Site, access: str, thread: Place, count: int
     ) -> None:
         """Report copies whose place in shared memory is no multiple of `align`."""
-        message = f"{{who}} {_VERBS[access]} at byte {address:,} of shared memory, which is not a multiple of {align}"
+        message = f"{VERBS[access]} at {self.shared.named(address, 1)}, whose address is not a multiple of {align}"
         values: dict[str, Any] = {"space": "shared", "access": access, "address": address, "count": count}
         self.say(FindingKind.MISALIGNED, site, message, *thread, **values)
 
@@ -242,9 +261,8 @@ class Reports:
         if conflict.pending:
             earlier = "copies asynchronously without having waited for it"
         at = f" at line {other.own.line}" if other and other != site.location else ""
-        him = _tuple(self.geometry.thread(conflict.thread))
-        by = "it itself" if conflict.thread == column else f"thread {him}"
-        what = f"{{who}} {_VERBS[access]} byte {address:,} of shared memory, which {by} {earlier}{at}"
+        by = "it itself" if conflict.thread == column else f"thread {self.thread(conflict.thread)}"
+        what = f"{VERBS[access]} {self.shared.named(address, size)}, which {by} {earlier}{at}"
         message = what if conflict.pending else f"{what} with no barrier in between"
         self.say(
             FindingKind.SHARED_RACE,
@@ -266,8 +284,8 @@ class Reports:
         address = int(np.broadcast_to(addresses, lost.shape).reshape(-1)[position])
         rivals = np.flatnonzero(flat.reshape(-1) == flat.reshape(-1)[position])
         _, rival = lanes.place(int(rivals[-1]), lost.shape)
-        him = _tuple(self.geometry.thread(rival))
-        message = f"{{who}} writes byte {address:,} of shared memory, to which thread {him} writes another value"
+        place = self.shared.named(address, size)
+        message = f"writes {place}, to which thread {self.thread(rival)} writes another value"
         values: dict[str, Any] = {
             "space": "shared",
             "access": "write",
@@ -299,12 +317,12 @@ class Reports:
         """Report unordered accesses of global memory by different blocks."""
         other = self.sites[conflict.site].location
         earlier = {"read": "reads", "write": "writes", "atomic": "updates"}[conflict.before]
-        him = "other blocks" if conflict.thread < 0 else f"block {_tuple(self.geometry.any_block(conflict.thread))}"
+        him = "other blocks" if conflict.thread < 0 else f"block {self.block(conflict.thread)}"
         earlier = earlier.rstrip("s") if conflict.thread < 0 else earlier
         at = f" at line {other.own.line}" if other and other != site.location else ""
         index = address - buffer.address
-        place = f"byte {index:,} of {_named(buffer)}"
-        message = f"{{who}} {_VERBS[access]} {place}, which {him} {earlier}{at}, in no certain order"
+        place = touched(buffer, index, size)
+        message = f"{VERBS[access]} {place}, which {him} {earlier}{at}, in no certain order"
         values: dict[str, Any] = {
             "space": "global",
             "buffer": buffer.name,
@@ -317,7 +335,7 @@ class Reports:
         if conflict.before == "read" and other != site.location:
             # Their order is random: the reader is as wrong as the writer.
             at = f" at line {site.location.own.line}" if site.location else ""
-            message = f"{place} is read here while {{who}} {_VERBS[access]} it{at}, in no certain order"
+            message = f"{place} is read here while {{who}} {VERBS[access]} it{at}, in no certain order"
             values |= {"access": "read", "location": other, "other": site.location}
             self.say(FindingKind.GLOBAL_RACE, site, message, *thread, **values)
 
@@ -334,8 +352,8 @@ class Reports:
                 continue
             address = int(addresses.reshape(-1)[position])
             index = address - buffer.address
-            him = _tuple(self.geometry.block(other_row))
-            message = f"{{who}} writes byte {index:,} of {_named(buffer)}, to which block {him} writes another value"
+            him = self.block(int(self.geometry.numbers[other_row]))
+            message = f"writes {touched(buffer, index, size)}, to which block {him} writes another value"
             values: dict[str, Any] = {
                 "space": "global",
                 "access": "write",
@@ -363,22 +381,3 @@ class Reports:
             bad = np.ones(lanes.shape, np.bool_) if lanes.mask is None else lanes.mask
         _, row, column, count = self._first_of_grid(bad, lanes)
         self.say(kind, site, message, row, column, count=count)
-
-
-def _outside(buffer: Buffer, index: int, size: int) -> str:
-    """Return where an access of `size` bytes at byte `index` lies, without addresses, which differ between runs."""
-    if index < 0:
-        return f" {-index:,} bytes before the start of {_named(buffer)} ({buffer.size:,} bytes)"
-    if index + size <= buffer.size:
-        return f" at byte {index:,} of {_named(buffer)} ({buffer.size:,} bytes)"
-    beyond = min(size, index + size - buffer.size)
-    some = "" if beyond == size else f", {beyond:,} of them"
-    return f"{some} past the end of {_named(buffer)}, at byte {index:,} of {buffer.size:,}"
-
-
-def _named(buffer: Buffer) -> str:
-    return f"`{buffer.name}`" if buffer.name else f"the buffer at {buffer.address:#x}"
-
-
-def _tuple(place: tuple[int, int, int]) -> str:
-    return f"({place[0]}, {place[1]}, {place[2]})"

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 
 from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.findings import FindingKind
+from kernel_lsp.emulate.wording import VERBS
 
 if TYPE_CHECKING:
     from kernel_lsp.emulate.races import Conflict
     from kernel_lsp.emulate.reports import Reports
 
 Array: TypeAlias = NDArray[Any]
-
-_VERBS = {"read": "reads", "write": "writes", "atomic": "atomically updates"}
 
 
 def beside_agent(
@@ -30,7 +29,7 @@ def beside_agent(
         kind, why = FindingKind.UNAWAITED_COPY, "may still write: its phase was not waited for"
     else:
         kind, why = FindingKind.OVERWRITTEN_STAGE, "may still read: it was not waited for"
-    message = f"{{who}} {_VERBS[access]} byte {address:,} of shared memory, which {what} {why}"
+    message = f"{VERBS[access]} {reports.shared.named(address, size)}, which {what} {why}"
     values: dict[str, Any] = {"space": "shared", "access": access, "address": address, "size": size}
     other = reports.sites[conflict.site].place
     reports.say(kind, site, message, *thread, other=other, count=conflict.count, **values)
@@ -42,7 +41,7 @@ def before_copy(
     """Report a read of shared memory to which a copy, the instruction of this index, came only afterwards."""
     other = reports.sites[copy].place
     at = f" at line {other.own.line}" if other else ""
-    message = f"{{who}} reads byte {address:,} of shared memory, which the copy{at} writes only later"
+    message = f"reads {reports.shared.named(address, size)}, which the copy{at} writes only later"
     values: dict[str, Any] = {"space": "shared", "access": "read", "address": address, "size": size}
     reports.say(FindingKind.UNAWAITED_COPY, site, message, *thread, other=other, count=count, **values)
 
@@ -60,7 +59,7 @@ def agent_race(
     reports.say(
         kind,
         site,
-        f"what {{who}} starts here {'overwrites' if writes else 'reads'} byte {address:,} of shared memory, {why}",
+        f"what {{who}} starts here {'overwrites' if writes else 'reads'} {reports.shared.named(address, 1)}, {why}",
         int(rows[thread]),
         int(columns[thread]),
         other=reports.sites[conflict.site].place,
@@ -79,8 +78,7 @@ def _kind_of(reports: Reports, conflict: Conflict, writes: bool) -> tuple[Findin
             return FindingKind.UNAWAITED_COPY, f"which {what} may still write: its phase was not waited for"
         return FindingKind.OVERWRITTEN_STAGE, f"which {what} may still {conflict.before}: it was not waited for"
     other = reports.sites[conflict.site].place
-    thread = reports.geometry.thread(conflict.thread)
-    him = f"thread ({thread[0]}, {thread[1]}, {thread[2]})"
+    him = f"thread {reports.thread(conflict.thread)}"
     at = f" at line {other.own.line}" if other else ""
     if conflict.unfenced:
         return FindingKind.MISSING_PROXY_FENCE, f"which {him} has written{at}, with no fence.proxy.async in between"

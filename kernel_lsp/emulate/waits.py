@@ -164,9 +164,9 @@ class PhaseWaits:
                 for other, users, _ in wait.users:
                     if other is barrier or not ((users.owners == row) & (users.columns == column)).any():
                         continue
-                    thread = self._resident.geometry.thread(column)
+                    thread = self._resident.reports.thread(column)
                     return (
-                        f"thread ({thread[0]}, {thread[1]}, {thread[2]}), which arrives{lines_of([site])}, itself waits"
+                        f"thread {thread}, which arrives{lines_of([site])}, itself waits"
                         f"{lines_of([wait.site])} for the mbarrier at byte {other.address:,}"
                     )
         return ""

@@ -224,7 +224,7 @@ class Analysis:
             return
         before = self._results.get(document.uri)
         self._results[document.uri] = document.text, found
-        if all(one.ok for one in found):
+        if found and all(one.ok for one in found):
             self._facts[document.uri] = found
         if self._saved.get(document.uri, (None,))[0] == document.text:
             self._saved[document.uri] = document.text, found

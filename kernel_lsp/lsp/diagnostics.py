@@ -16,7 +16,7 @@ from lsprotocol import types
 from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.compiled import CompiledText
-from kernel_lsp.lsp.documents import LARGEST, Document, Documents
+from kernel_lsp.lsp.documents import TOO_LARGE, Document, Documents
 from kernel_lsp.lsp.moving import moved
 from kernel_lsp.lsp.rule_pages import RulePages
 from kernel_lsp.source.findings import find_findings
@@ -129,8 +129,7 @@ class Board:
 def parse_diagnostics(document: Document) -> list[types.Diagnostic]:
     """Return the diagnostics of the parser, and a hint on the line that marks a workload as a draft."""
     if document.is_too_large:
-        message = f"This text is too large: more than {LARGEST >> 20} MiB."
-        return [types.Diagnostic(_EVERYWHERE, message, types.DiagnosticSeverity.Information, source=SOURCE)]
+        return [types.Diagnostic(_EVERYWHERE, TOO_LARGE, types.DiagnosticSeverity.Information, source=SOURCE)]
     line = draft_line(document.text)
     drafts = [] if line is None else [_draft(document, line)]
     return drafts + [

@@ -20,6 +20,7 @@ from kernel_lsp.source.text import Lines, Span
 
 LARGEST = 2 << 20
 """Characters of the largest text that is parsed: a generated file of more would hold every other request up."""
+TOO_LARGE = f"This text is too large: more than {LARGEST >> 20} MiB."
 
 _MODULE = re.compile(rb"^class[ \t]+(Model)\b", re.MULTILINE)
 _SURROGATE = re.compile("[\ud800-\udfff]")

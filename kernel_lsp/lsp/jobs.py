@@ -20,7 +20,7 @@ from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.catalog import CHECK, FIX, SEARCHES, JobKind
 from kernel_lsp.lsp.checks import KnownChecks
 from kernel_lsp.lsp.client import EditorConnection
-from kernel_lsp.lsp.documents import Document, Documents
+from kernel_lsp.lsp.documents import TOO_LARGE, Document, Documents
 from kernel_lsp.lsp.job import Job, JobRequest
 from kernel_lsp.lsp.process import Service, ServiceFailure
 from kernel_lsp.lsp.profiles import Profiles
@@ -123,7 +123,7 @@ class Jobs:
             fix = f"Trust {document.path.parent}: a code action at the kernel does that."
             raise ConfigurationError("Nothing is run in a folder that you do not trust.", document.path, fix=fix)
         if document.is_too_large:
-            raise ConfigurationError("This text is too large.", document.path)
+            raise ConfigurationError(TOO_LARGE, document.path)
         if wanted.kind in SEARCHES and self.gpu is False and not self._settings.at(document.path).refine.untimed:
             raise NoGpuError(wanted.title)
         for job in self._jobs.values():

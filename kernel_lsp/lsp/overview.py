@@ -12,13 +12,12 @@ from kernel_lsp.check.baseline import find_root, name_in, read_baseline, regress
 from kernel_lsp.compiler.build_cache import cached_build
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_devices
-from kernel_lsp.errors import ConfigurationError, KernelLspError, SourceError
+from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.judge.facts import as_it_stands
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.lsp.documents import LARGEST, Document
 from kernel_lsp.refine.kernel_generation import MODULE_SIGN
-from kernel_lsp.source.files import read_source
 from kernel_lsp.source.kernel import base_name
 from kernel_lsp.source.language import signs, suffixes
 from kernel_lsp.source.python import is_python
@@ -87,16 +86,16 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _may_be_listed(path: Path) -> bool:
-    """Return True for a file with a sign of a kernel or module.
+    """Return True for a file with a sign of a kernel or module in its first bytes, however they are encoded.
 
     A file that cannot be read counts too, unless it is Python: its user has to know.
     """
     try:
-        if path.stat().st_size > LARGEST:
+        if not path.is_file():  # a pipe would be waited for
             return False
-        text = read_source(path).text
+        with path.open("rb") as file:
+            start = file.read(LARGEST).replace(b"\0", b"")  # UTF-16 has them between the letters
     except OSError:
-        return False
-    except SourceError:
         return not is_python(path)
-    return any(sign in text for sign in (*signs(path.suffix), *([MODULE_SIGN] if is_python(path) else [])))
+    wanted = (*signs(path.suffix), *([MODULE_SIGN] if is_python(path) else []))
+    return any(sign.encode() in start for sign in wanted)

@@ -25,7 +25,7 @@ OUT_OF_BOUNDS = _rule(
     "out-of-bounds",
     "An access lies outside the memory it belongs to.",
     what="A load, store or atomic whose address is in no tensor, past the shared memory of the block, or past a local "
-    "array. The finding names the address, the nearest buffer and the first thread that did it.",
+    "array. The finding names the element, the nearest tensor and the first thread that did it.",
     why="On a GPU such an access often lands in a neighbour's memory and goes unnoticed, until another allocation "
     "order turns it into a wrong result or `CUDA error: an illegal memory access was encountered`.",
     before="int i = blockIdx.x * blockDim.x + threadIdx.x;\ny[i] = 2.0f * x[i];  // the last block reaches past n",

@@ -55,6 +55,14 @@ local ok, err = pcall(function()
   vim.cmd("edit softmax.py")
   wait("code actions", function() return #actions() > 0 end, 60)
   for _, action in ipairs(actions()) do say("action", action.title) end
+  if version.minor > 10 then
+    wait("a lens with facts, though no key was pressed", function()
+      for _, lens in ipairs(vim.lsp.codelens.get(0)) do
+        if lens.command and lens.command.title:find(" regs") then return true end
+      end
+    end, 60)
+    say("lens with facts")
+  end
 
   run(named("Refine").command)
   wait("progress", function()

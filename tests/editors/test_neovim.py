@@ -40,6 +40,7 @@ def test_a_session_in_neovim(tmp_path, version, setup):
     assert done.returncode == 0
     assert f"nvim {version}" in result
     assert re.search(r"diagnostic 2 .*undefined", result)
+    assert ("lens with facts" in result) is (version == "0.11")
     assert "action Apply num_warps 4 -> 2: 1.25x faster (95 % CI 1.23-1.26), 2 cases, verified on NVIDIA H200" in result
     assert re.search(r"progress Refining softmax_kernel \| .*\d+ candidates, \d+ correct, \d:\d\d left", result)
     assert "stopped it was cancelled; what was found before is kept" in result

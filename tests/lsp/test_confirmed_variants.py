@@ -9,8 +9,9 @@ import pytest
 from kernel_lsp.judge.final import FinalChecks
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.store.store import open_store
-from tests.lsp.job_session import Editor, data_of, editor, verdict_on
+from tests.lsp.job_session import Editor, data_of, editor, store_offer, verdict_on
 from tests.lsp.raw_client import ROOT
+from tests.lsp.test_reading_features import eventually, lenses
 from tests.softmax_kernel import write_softmax
 
 UNTIMED = {"refine": {"untimed": True}}
@@ -100,6 +101,35 @@ async def test_it_is_shown_and_not_applied_until_it_is_proved(search):
         page = await session.request("evidence", {"verdict": search.id, "textDocument": {"uri": uri}})
         assert FinalChecks.AFTERWARDS.value in page["page"]
         assert not any("taken back" in said for said in session.said)
+
+
+async def test_lenses_stand_as_they_were_until_a_new_verdict_is_read(search):
+    text = search.kernel.read_text()
+    store_offer(search.folder, search.kernel, text.replace("num_warps=4", "num_warps=8"), speedup=1.1)
+    seen: list[list[str]] = []
+    over = asyncio.Event()
+
+    async def watch(session: Editor, uri: str) -> None:
+        while not over.is_set():
+            seen.append([title for _, title in await lenses(session, uri)])
+
+    quiet = {"editor": {"facts_lens": False}}
+    async with editor(search.folder, environment=search.environment, real=True, **UNTIMED, **quiet) as session:
+        uri = session.open(search.kernel)
+        await eventually(session, uri, "1.10x faster")
+        watching = asyncio.create_task(watch(session, uri))
+        _, job = await search.shown(session)
+        await session.until(lambda: any("1.25x" in title for title in seen[-1]))
+        search.end()
+        await session.ended(job)
+        await session.until(lambda: "Refine" in seen[-1])
+        over.set()
+        await watching
+    kinds = [[title for title in titles if "show difference" in title or "roofline" in title] for titles in seen]
+    assert {len(titles) for titles in seen} == {4}, "no lens goes for a moment"
+    assert {len(titles) for titles in kinds} == {2}
+    best = [titles[0].partition("x")[0] for titles in kinds]
+    assert best == sorted(best), "the better variant stays once it is shown"
 
 
 @pytest.mark.thorough

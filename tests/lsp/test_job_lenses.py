@@ -7,6 +7,7 @@ import pytest
 from lsprotocol import types
 
 from tests.lsp.job_session import editor, store_offer
+from tests.lsp.test_reading_features import eventually
 from tests.scale_kernel import KERNEL, WORKLOAD
 from tests.softmax_kernel import write_softmax
 
@@ -53,6 +54,18 @@ async def test_they_tell_what_was_measured_and_what_was_found(kernel, tmp_path):
             await asyncio.sleep(0.05)
             after = await lenses(session, uri)
         assert [lens.title for lens in after] == ["Check", "Refine", "29.0 µs, 88 % of roofline (rows=4096 cols=4096)"]
+
+
+async def test_the_difference_comes_first_then_steps_then_the_time_then_facts(kernel, tmp_path):
+    store_offer(tmp_path, kernel, kernel.read_text().replace("num_warps=4", "num_warps=2"))
+    async with editor(tmp_path, environment=NO_GPU, refine=ENDLESS) as session:
+        uri = session.open(kernel)
+        await eventually(session, uri, "regs")
+        shown = await settled(session, uri, 5)
+        words = ["show difference", "Check", "Refine", "of roofline", "regs"]
+        assert [word in lens.title for word, lens in zip(words, shown, strict=True)] == [True] * 5
+        assert "95 % CI" not in shown[0].title, "the first lens is short enough for a split window"
+        assert shown[0].tooltip.startswith("1.25x faster (95 % CI 1.23-1.26), 2 cases")
 
 
 @pytest.mark.thorough

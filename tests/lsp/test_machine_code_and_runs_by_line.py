@@ -136,7 +136,7 @@ async def test_a_save_finds_an_access_out_of_bounds_at_its_line(kernel, tmp_path
         shown = session.client.diagnostics[uri][0]
         assert shown.severity == types.DiagnosticSeverity.Error
         assert shown.range.start.line == 5
-        assert "past the end" in shown.message
+        assert "but `y` has 32 elements" in shown.message
         session.edit(uri, STRIDED)
         await session.until(lambda: not messages(session, uri))
 

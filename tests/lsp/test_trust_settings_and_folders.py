@@ -50,6 +50,22 @@ async def test_trust_comes_and_goes_by_command(tmp_path):
         assert [title for _, title in await lenses(session, uri)] == [f"Not trusted: trust {tmp_path.name}"]
 
 
+async def test_trust_never_says_of_a_good_kernel_that_it_does_not_compile(tmp_path):
+    """Neither when it is given nor when it is given anew, in any lens until the facts come."""
+    async with editor(tmp_path, trusted=False) as session:
+        uri = session.open(tmp_path / "scale.cu", SCALE, "cuda")
+        for _ in range(2):
+            await lenses(session, uri)
+            await session.command("trust")
+            seen = [title for _, title in await lenses(session, uri)]
+            async with asyncio.timeout(60):
+                while not any("regs" in title for title in seen):
+                    seen += [title for _, title in await lenses(session, uri)]
+            assert "compiling" in seen
+            assert not any("compile" in title and title != "compiling" for title in seen), set(seen)
+            await session.command("untrust", tmp_path.as_uri())
+
+
 @pytest.mark.thorough
 async def test_a_trusted_window_vouches_for_what_its_user_opens(tmp_path):
     """A single file from elsewhere, as `code kernel.cu` opens it."""
@@ -72,7 +88,8 @@ async def test_an_editor_without_trust_is_told_once_why_nothing_is_compiled(tmp_
         session.open(tmp_path / "plain.py", "x = 1\n")
         [trust] = await session.actions(uri, only=["quickfix"], line=0)
         [said] = session.said
-        assert said.startswith(f"{tmp_path} is not trusted")
+        assert said.startswith("Nothing is compiled or run in a folder that is not trusted.")
+        assert said.endswith(f"({tmp_path})"), "a long path in front would hide what is wrong"
         await session.command("trust", *trust.command.arguments)
         await session.until(lambda: messages(session, uri))
 

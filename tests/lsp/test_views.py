@@ -102,6 +102,28 @@ async def test_kernels_of_the_folder_with_what_is_known_of_each(session):
     assert "def softmax_kernel" in lines[softmax["line"]]
 
 
+async def test_files_of_which_nothing_is_known_are_listed_with_the_reason(tmp_path):
+    triton, cuda = "import triton\n@triton.jit\ndef k(x):\n    pass\n", "__global__ void k() {}\n"
+    (tmp_path / "latin.py").write_bytes(f"# für\n{triton}".encode("latin-1"))
+    (tmp_path / "wide.py").write_bytes(triton.encode("utf-16"))
+    (tmp_path / "wide.cu").write_bytes(cuda.encode("utf-16"))
+    (tmp_path / "large.py").write_text(triton + "# 3 MiB\n" * (3 << 17))
+    (tmp_path / "huge.cu").write_text(cuda + "// 9 MiB\n" * (9 << 17))
+    (tmp_path / "latin_plain.py").write_bytes("# für niemanden\n".encode("latin-1"))
+    (tmp_path / "large_plain.py").write_text("# 3 MiB\n" * (3 << 17))
+    async with editor(tmp_path, environment=NO_GPU) as session:
+        session.open(tmp_path / "large_plain.py")
+        found = (await session.request("kernels", {}))["files"]
+    assert {one["uri"].rpartition("/")[2]: one["problem"] for one in found} == {
+        "huge.cu": "This text is too large: more than 2 MiB.",
+        "large.py": "This text is too large: more than 2 MiB.",
+        "latin.py": "Byte 0xfc is not UTF-8. Save the file in UTF-8.",
+        "wide.cu": "Byte 0xff is not UTF-8. Save the file in UTF-8.",
+        "wide.py": "Byte 0xff is not UTF-8. Save the file in UTF-8.",
+    }
+    assert [one["kernels"] for one in found] == [[]] * 5
+
+
 async def test_what_got_worse_since_the_baseline_is_said_of_its_kernel(session):
     folder = session.folder
     (folder / ".kernel-lsp").mkdir()

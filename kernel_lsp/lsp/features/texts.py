@@ -63,10 +63,8 @@ class OpenTexts:
             return
         if not self._permission.covers(document):
             self._told.add(folder)
-            message = (
-                f"{folder} is not trusted, so nothing in it is compiled or run. A code action at a kernel trusts it."
-            )
-            self._client.show(message, types.MessageType.Info)
+            message = "Nothing is compiled or run in a folder that is not trusted. A code action at a kernel trusts it."
+            self._client.show(f"{message} ({folder})", types.MessageType.Info)
 
     def did_change(self, params: types.DidChangeTextDocumentParams) -> None:
         """Parse and compile an edited text."""

@@ -13,7 +13,7 @@ from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.check_records import CheckedText
 from kernel_lsp.lsp.checks import KnownChecks
-from kernel_lsp.lsp.documents import Document, Documents
+from kernel_lsp.lsp.documents import LARGEST, TOO_LARGE, Document, Documents
 from kernel_lsp.lsp.features.commands import place_of
 from kernel_lsp.lsp.features.edits import Edits
 from kernel_lsp.lsp.requests import Nothing, OneText, OneVariant, OneVerdict
@@ -105,22 +105,34 @@ class Views:
         from kernel_lsp.lsp import overview
 
         paths = await asyncio.to_thread(overview.kernel_paths, self._folders.paths)
+        listed = {uri_of(path): path for path in paths}
         files: list[FileRow] = []
-        for uri in dict.fromkeys([*map(uri_of, paths), *(d.uri for d in self._documents if d.on_disk)]):
+        for uri in dict.fromkeys([*listed, *(d.uri for d in self._documents if d.on_disk)]):
             try:
+                if uri in listed and self._is_too_large(uri, listed[uri]):
+                    files.append(_unreadable(uri, TOO_LARGE))
+                    continue
                 document = self._documents.read(uri)
                 if not document.kernels and document.module is None:
                     continue
                 status = await self._results.of(document)
             except KernelLspError as error:  # the file is gone, or is not text
                 if (path := path_of(uri)) is not None and path.is_file():
-                    files.append(_unreadable(uri, error))
+                    files.append(_unreadable(uri, error.said))
                 continue
             known = None
             if document.kernels and self._permission.covers(document):
                 known = await asyncio.to_thread(overview.look_at, document, self._settings.at(document.path))
             files.append(self._file(document, status, known))
         return KernelFiles(tuple(files), complete=len(paths) < overview.MOST)
+
+    def _is_too_large(self, uri: str, path: Path) -> bool:
+        """Return True if nothing is done with the text, which of a file that is not open is not even read."""
+        if (document := self._documents.get(uri)) is not None:
+            return document.is_too_large
+        with suppress(OSError):  # the file is gone, which reading it says
+            return path.stat().st_size > LARGEST
+        return False
 
     def _file(self, document: Document, status: "DocumentStatus", known: "KnownFacts | None") -> FileRow:
         last = status.last
@@ -200,8 +212,8 @@ def _instructions_html(kernels: tuple[KernelOpcodes, ...], arch: str | None) -> 
     return instructions_html(kernels, arch)
 
 
-def _unreadable(uri: str, error: KernelLspError) -> FileRow:
-    return FileRow(uri, "", True, False, error.said, None, None, None, None, None, ())
+def _unreadable(uri: str, why: str) -> FileRow:
+    return FileRow(uri, "", True, False, why, None, None, None, None, None, ())
 
 
 def _kernel(document: Document, kernel: Kernel, status: "DocumentStatus", known: "KnownFacts | None") -> KernelRow:

@@ -26,13 +26,16 @@ class EmulatedMemory:
         for number, value in enumerate(inputs):
             if isinstance(value, Tensor) and value.numel():
                 name = names[number] if number < len(names) else f"input {number}"
-                self.buffers.attach(name, value.data_ptr(), _span(value), initialised=True, owner=value)
+                made = (value.data_ptr(), _span(value))
+                buffer = self.buffers.attach(name, *made, initialised=True, owner=value)
+                note_elements(buffer, value)
 
     def allocated(self, tensor: Tensor, initialised: bool) -> None:
         """Make a buffer for a tensor from a factory function."""
         if tensor.numel():
             made = (tensor.data_ptr(), _span(tensor))
             buffer = self.buffers.attach("scratch", *made, initialised=initialised, owner=tensor)
+            note_elements(buffer, tensor)
             self._unnamed.append(buffer)
             self._made.add(buffer)
 
@@ -51,13 +54,15 @@ class EmulatedMemory:
         if tensor.numel() and self.buffers.find(tensor.data_ptr()) is None:  # a result of a torch operation
             storage = tensor.untyped_storage()
             made = (storage.data_ptr(), storage.nbytes())
-            self._unnamed.append(self.buffers.attach("scratch", *made, initialised=not self.obscured, owner=tensor))
+            buffer = self.buffers.attach("scratch", *made, initialised=not self.obscured, owner=tensor)
+            note_elements(buffer, tensor)
+            self._unnamed.append(buffer)
 
     def name(self, address: int, name: str) -> None:
         """Name the buffer at an address after the first parameter that receives it."""
         buffer = self.buffers.find(address)
         if buffer is not None and buffer in self._unnamed:
-            buffer.name = name
+            buffer.name, buffer.start = name, address - buffer.address
             self._unnamed.remove(buffer)
 
     def inside(self, address: int, nbytes: int) -> Buffer:
@@ -90,7 +95,9 @@ class EmulatedMemory:
             there = self.buffers.buffers
             if not any(buffer.address < other.end and other.address < buffer.end for other in there):
                 initialised = not self.obscured
-                self.buffers.attach(buffer.name, buffer.address, buffer.size, initialised=initialised, owner=buffer)
+                made = (buffer.name, buffer.address, buffer.size)
+                again = self.buffers.attach(*made, initialised=initialised, owner=buffer)
+                again.item, again.gaps, again.start = buffer.item, buffer.gaps, buffer.start
 
     def obscure(self, result: LaunchResult) -> None:
         """Mark as unknown what the omitted blocks of a launch may have written.
@@ -102,6 +109,12 @@ class EmulatedMemory:
         for buffer in self.buffers.buffers:
             if buffer.writable and (result.ended or buffer in result.written or buffer in self._made):
                 buffer.forget()
+
+
+def note_elements(buffer: Buffer, tensor: Tensor) -> None:
+    """Let messages about a buffer speak of the elements of a tensor that lies in it."""
+    buffer.item = tensor.itemsize
+    buffer.gaps = tensor.numel() * tensor.itemsize != buffer.size
 
 
 def _span(tensor: Tensor) -> int:

@@ -13,7 +13,7 @@ from kernel_lsp.compiler.operations import Operations
 from kernel_lsp.emulate.memory import Buffer
 from kernel_lsp.policy import POISON_BYTE
 from kernel_lsp.runner.workers.dispatch import TorchOperation, written_by
-from kernel_lsp.runner.workers.emulated_memory import EmulatedMemory
+from kernel_lsp.runner.workers.emulated_memory import EmulatedMemory, note_elements
 from kernel_lsp.runner.workers.unfilled import FACTORIES
 
 _UNTYPED: Any = UntypedStorage  # torch's stubs leave out half of it
@@ -48,28 +48,30 @@ class ProgramMemory(EmulatedMemory):
         found = self.buffers.find(storage.data_ptr())
         if found is not None or len(self._storages) >= self._sweep_at:
             self.sweep()
-        self._attach(storage, initialised)
+        self._attach(tensor, initialised)
 
     def reach(self, tensor: Tensor) -> None:
         """Ensure that a tensor lies in a buffer."""
         if tensor.numel() and self.buffers.find(tensor.data_ptr()) is None:
-            self._attach(tensor.untyped_storage(), True)
+            self._attach(tensor, True)
 
     def name(self, address: int, name: str) -> None:
         """Name the buffer at an address after the parameter that receives it in the present launch."""
         buffer = self.buffers.find(address)
         if buffer in self._storages:
-            buffer.name = name
+            buffer.name, buffer.start = name, address - buffer.address
 
     def restore(self, buffers: Sequence[Buffer]) -> None:
         """Do nothing: a replay reaches the tensors that it needs."""
 
-    def _attach(self, storage: UntypedStorage, initialised: bool) -> None:
+    def _attach(self, tensor: Tensor, initialised: bool) -> None:
+        storage = tensor.untyped_storage()
         overlapping = self.buffers.buffers_within(storage.data_ptr(), storage.nbytes())
         for buffer in overlapping:  # e.g. of memory that another storage shares
             self.buffers.release(buffer)
             self._storages.pop(buffer, None)
         made = self.buffers.attach("scratch", storage.data_ptr(), storage.nbytes(), initialised=initialised)
+        note_elements(made, tensor)
         self._storages[made] = StorageWeakRef(storage)
 
 

@@ -147,7 +147,7 @@ def test_each_finding_is_reported_once_at_its_line_with_the_tests_that_reached_i
     assert sorted(errors) == ["KL010", "KL012"]
     assert "b = tl.load(y + places)" in lines[errors["KL010"]["line"] - 1]
     assert "before = tl.load(out)" in lines[errors["KL012"]["line"] - 1]
-    assert "past the end of `y`" in errors["KL010"]["message"]
+    assert "but `y` has 65 elements" in errors["KL010"]["message"]
     assert "test_add[65] and 1 other test, in 2 launches" in errors["KL010"]["message"]
     assert "test_a_sum_that_begins_with_anything" in errors["KL012"]["message"]
 

@@ -100,7 +100,7 @@ def test_check_finds_what_lies_out_of_bounds(kernel_lsp, tmp_path):
     answer = kernel_lsp("check", "scale.cu", "--json")
     assert answer.returncode == 1
     (file,) = json.loads(answer.stdout)["files"]
-    found = [d for d in file["diagnostics"] if "past the end of `y`" in d["message"]]
+    found = [d for d in file["diagnostics"] if "but `y` has 1,000 elements" in d["message"]]
     assert [(d["path"], d["line"]) for d in found] == [("scale.cu", 4)], file["diagnostics"]
 
 

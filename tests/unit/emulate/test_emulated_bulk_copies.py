@@ -256,7 +256,7 @@ def test_copies_are_checked_for_bounds_alignment_and_unwritten_memory():
     x, y = np.arange(64, dtype=np.int32), np.zeros(64, np.int32)
     done = launch(ptx(), "past_the_end", 1, 64, x, y)
     assert [finding.kind.value for finding in done.findings] == ["out-of-bounds"]
-    assert "8 bytes past the end of `a0`" in done.findings[0].message
+    assert "but `a0` has 64 elements" in done.findings[0].message
     assert [f.kind.value for f in launch(ptx(), "crooked", 1, 32, x, y).findings] == ["misaligned"]
     done = launch(ptx(), "of_unwritten", 1, 64, x, y, empty=(0,))
     assert outermost(done) == {("uninitialised", line_of(SOURCE, "// unknown"))}

@@ -218,7 +218,46 @@ def test_read_past_the_end(ptx):
     found = only(done, FindingKind.OUT_OF_BOUNDS, "// past the end")
     assert (found.buffer, found.index, found.size, found.access, found.space) == ("a0", 400, 4, "read", "global")
     assert (found.thread, found.block, found.count) == ((36, 0, 0), (1, 0, 0), 1)
-    assert "4 bytes past the end of `a0`, at byte 400 of 400" in found.message
+    assert found.message == "Reads `a0[100]`, but `a0` has 100 elements (thread 36, block 1)."
+
+
+ACCESSES = r"""
+extern "C" {
+__global__ void reads(const float* x, float* y, int at) { y[0] = x[at + (int)threadIdx.x]; }
+__global__ void writes(const float* x, float* y, int at) { y[at] = x[0]; }
+__global__ void adds(const float* x, float* y, int at) { atomicAdd(y + at, x[0]); }
+__global__ void reads_vector(const float* x, float4* y, int at) { y[0] = ((const float4*)x)[at]; }
+__global__ void reads_half(const char* x, float* y, int at) { y[0] = *(const unsigned short*)(x + at); }
+__global__ void reads_across(const char* x, float* y, int at) { y[0] = *(const unsigned*)(x + at); }
+__global__ void reads_nothing(const float* x, float* y, int at) { y[0] = *(const float*)(long)at; }
+__global__ void reads_afar(const float* x, float* y, long at) { y[0] = ((const float*)(x + (at << 40)))[0]; }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "at", "kind", "said"),
+    [
+        ("reads", 100, np.float32, "Reads `a0[100]`, but `a0` has 100 elements"),
+        ("reads", -1, np.float32, "Reads `a0[-1]`, before the start of `a0`"),
+        ("reads", 10**8, np.float32, "Reads what would be `a"),
+        ("writes", 7, np.float32, "Writes `a1[7]`, but `a1` has 4 elements"),
+        ("adds", 4, np.float32, "Atomically updates `a1[4]`, but `a1` has 4 elements"),
+        ("reads_vector", 25, np.float32, "Reads `a0[100]` to `a0[103]`, but `a0` has 100 elements"),
+        ("reads_vector", -1, np.float32, "Reads `a0[-4]` to `a0[-1]`, before the start of `a0`"),
+        ("reads_half", 400, np.float32, "Reads 2 bytes from byte 0 of `a0[100]` on, but `a0` has 100 elements"),
+        ("reads_across", 400, np.float16, "Reads `a0[200]` to `a0[201]`, but `a0` has 200 elements"),
+        ("reads_across", 402, np.float32, "Reads 4 bytes from byte 2 of `a0[100]` on, but `a0` has 100 elements"),
+        ("reads_nothing", 12, np.float32, "Reads 4 bytes through a null pointer"),
+        ("reads_afar", 1, np.float32, "Reads 4 bytes that are in no tensor, nor near one"),
+    ],
+)
+def test_an_access_out_of_bounds_is_told_in_elements_of_the_tensor(kernel, at, kind, said):
+    arrays = np.zeros(400 // np.dtype(kind).itemsize, kind), zeros(4)
+    message = launch(compiled(ACCESSES), kernel, 1, 1, *arrays, at).findings[0].message
+    assert message.startswith(said)
+    assert message.endswith(" (thread 0, block 0).")
+    assert "0x" not in message
 
 
 def test_out_of_bounds_accesses_do_nothing(ptx):
@@ -235,11 +274,17 @@ def test_misaligned_vector(ptx):
     done = launch(ptx, "vector_off", 1, 8, zeros(40), zeros(8, 4))
     found = only(done, FindingKind.MISALIGNED, "// off")
     assert (found.buffer, found.index, found.size, found.count) == ("a0", 4, 16, 8)
+    assert found.message == (
+        "Reads 16 bytes at once (`a0[1]` to `a0[4]`), whose address is not a multiple of 16 (thread 0, block 0)."
+    )
 
 
 def test_shared_memory_past_the_end(ptx):
     found = only(launch(ptx, "shared_past", 2, 32, zeros(32)), FindingKind.OUT_OF_BOUNDS, "// behind s")
     assert (found.space, found.address, found.thread, found.count) == ("shared", 128, (31, 0, 0), 2)
+    assert found.message == (
+        "Reads element 32 of `s`, but the block has 128 bytes of shared memory (thread 31, block 0)."
+    )
 
 
 def test_global_memory_that_nothing_wrote(ptx):
@@ -270,7 +315,7 @@ def test_read_of_shared_memory_before_the_barrier(ptx):
     assert (found.access, found.address, found.thread) == ("read", 508, (0, 0, 0))
     assert found.other is not None
     assert found.other.line == found.location.line - 1
-    assert "thread (127, 0, 0)" in found.message
+    assert "of `s`, which thread 127 has written" in found.message
     assert launch(ptx, "reverse_clean", 3, 128, zeros(128), zeros(128)).findings == ()
 
 

@@ -146,7 +146,7 @@ def test_a_barrier_that_not_all_blocks_of_a_cluster_reach_is_found():
 def test_shared_memory_of_a_block_that_has_ended_is_out_of_bounds():
     done = launch(ptx(), "block_has_ended", 2, 32, np.ones(32, np.int32), np.zeros(32, np.int32))
     assert outermost(done) == {("out-of-bounds", line_of(SOURCE, "// too late"))}
-    assert "block (1, 0, 0), which has ended" in done.findings[0].message
+    assert "in block 1, which has ended" in done.findings[0].message
 
 
 def test_an_access_past_the_end_of_anothers_shared_memory_is_found():

@@ -215,7 +215,7 @@ def test_a_deadlock_says_who_waits_for_whom(x):
     assert "phase 0 (parity 0)" in producer
     assert "31 of 32 arrivals are missing" in producer
     arrives, waits_at = line_of(source, "// frees the stage"), line_of(source, "// waits for the tile")
-    assert f"thread (32, 0, 0), which arrives at line {arrives}, itself waits at line {waits_at}" in producer
+    assert f"thread 32, which arrives at line {arrives}, itself waits at line {waits_at}" in producer
     assert "1 of 1 arrivals are missing" in waits[line_of(source, "// waits for the tile")]
 
 
