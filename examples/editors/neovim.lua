@@ -21,7 +21,7 @@ vim.lsp.enable("kernel-lsp")
 -- `gra` offers what can be done at the cursor, such as to trust the file's folder, which comes first. `K` shows a kernel's
 -- facts, and this runs what a lens above a kernel says.
 vim.keymap.set("n", "grl", vim.lsp.codelens.run, { desc = "Run the code lens of this line" })
-vim.api.nvim_create_autocmd({ "LspAttach", "InsertLeave" }, { callback = function(event)
+vim.api.nvim_create_autocmd({ "LspAttach", "InsertLeave", "TextChanged" }, { callback = function(event)
   vim.lsp.codelens.refresh({ bufnr = event.buf })
 end })
 -- How far a check or a search is: with `%{v:lua.vim.lsp.status()}` in your status line.

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.editors import newcomer
 from tests.editors.editor_folder import EXAMPLES, HERE, make_folder
+
+MOST = 12  # keys and choices of a newcomer
 
 
 def _found() -> dict[str, str]:
@@ -46,3 +49,25 @@ def test_a_session_in_neovim(tmp_path, version, setup):
     assert "stopped it was cancelled; what was found before is kept" in result
     assert "applied true" in result
     assert "older version of the kernel" in result
+
+
+@pytest.mark.thorough
+def test_a_newcomer_gets_from_a_kernel_to_its_mended_mistake(tmp_path):
+    path = _found().get("0.11")
+    if path is None:
+        pytest.skip("Neovim 0.11 is not installed")
+    (tmp_path / "elsewhere").mkdir()
+    environment = make_folder(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/.home/config/kernel-lsp/trusted.json").unlink()
+    layers = tmp_path / "layers"
+    layers.mkdir()
+    (layers / "scale_bias.cu").write_text(newcomer.KERNEL)
+    environment |= {"RESULT": str(tmp_path / "result.txt"), "SETUP": str(EXAMPLES / "neovim.lua")}
+    command = [path, "--headless", "-u", "NONE", "-i", "NONE", "-n", "-c", f"luafile {HERE / 'newcomer.lua'}"]
+    subprocess.run(command, cwd=layers, env=os.environ | environment, timeout=300, check=False)
+    result = (tmp_path / "result.txt").read_text()
+    print(result)
+    assert result.endswith("PASS\n"), result
+    assert "finding 14 Reads `x[91]`, but `x` has 91 elements" in result
+    steps = re.search(r"keys (\d+) choices (\d+)", result)
+    assert int(steps[1]) + int(steps[2]) <= MOST

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from lsprotocol import types
 
-from kernel_lsp.lsp.catalog import PREFIX, QUICK_FIX
+from kernel_lsp.lsp.catalog import CHECK, PREFIX, QUICK_FIX
 from kernel_lsp.lsp.checks import JudgedFix
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.rule_pages import rules_of
@@ -14,13 +14,14 @@ from kernel_lsp.source.python import is_python
 def judged(
     document: Document, fixes: Iterable[JudgedFix], findings: Sequence[types.Diagnostic]
 ) -> Iterator[types.CodeAction]:
-    """Yield the fixes of these findings that were checked, as edits."""
+    """Yield the fixes of these findings that were checked, as edits; the fixed text is checked again, which is known."""
     for fix in fixes:
         fixed = [one for one in findings if one.code == fix.rule and one.range.start.line == fix.line]
         if fixed:
             action = types.CodeAction(f"{fix.title} (checked)", QUICK_FIX, diagnostics=fixed, is_preferred=True)
             edits = [types.TextEdit(document.range(edit.span), edit.text) for edit in fix.edits]
             action.edit = types.WorkspaceEdit(changes={document.uri: edits})
+            action.command = types.Command("Check", PREFIX + CHECK.name, arguments=[document.uri])
             yield action
 
 
