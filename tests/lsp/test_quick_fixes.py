@@ -116,6 +116,8 @@ async def test_a_guard_that_is_missing_is_a_quick_fix_once_a_check_has_passed_it
         assert done[0]["unasked"]
         fix = (await session.actions(uri, ["quickfix"], line, found))[0]
         assert (fix.title, fix.is_preferred) == ("Guard with `if (i < n)` (checked)", True)
+        assert fix.command is not None, "what was found is told of the mended text"
+        assert (fix.command.command, fix.command.arguments) == ("kernel-lsp.check", [uri])
         assert list(fix.diagnostics) == list(found)
         assert session.apply(fix.edit)
         assert session.texts[uri].text == KERNEL

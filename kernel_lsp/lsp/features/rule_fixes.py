@@ -14,7 +14,7 @@ from kernel_lsp.source.python import is_python
 def judged(
     document: Document, fixes: Iterable[JudgedFix], findings: Sequence[types.Diagnostic]
 ) -> Iterator[types.CodeAction]:
-    """Yield the fixes of these findings that were checked, as edits; the fixed text is checked again, which is known."""
+    """Yield the fixes of these findings that were checked, as edits, after which the file is checked anew."""
     for fix in fixes:
         fixed = [one for one in findings if one.code == fix.rule and one.range.start.line == fix.line]
         if fixed:
