@@ -1,7 +1,8 @@
 """One session of an editor with the language server, timed: `python -m tests.bench.lsp_session`.
 
-Opens an example in a folder of its own, puts the cursor in a kernel, reads it for a while, refines it, waits for a
-verified variant, applies it and checks the file as it then stands. Prints every message of the session with the second
+Opens an example in a folder of its own, puts the cursor in a kernel, reads it for a while, refines it, asks for the
+difference of the first variant that is confirmed, applies the best one when the search ends, checks the file as it then
+stands, undoes that, and profiles the kernel on its lines. Prints every message of the session with the second
 at which it passed, and with --record writes them to `results/lsp_session.json`. Options: --example PATH (default
 cuda/rmsnorm.cu), --reading SECONDS (default 10), --budget SECONDS (default 60), --record. Needs a GPU, and no more
 than the package itself installs.
@@ -39,7 +40,7 @@ class Client:
         self.transcript: list[dict[str, Any]] = []
         self.job: dict[str, Any] = {}
         self.first_variant: float | None = None  # second at which a search had one that was confirmed
-        self.changed = asyncio.Event()
+        self.found, self.changed = asyncio.Event(), asyncio.Event()
         self._reading = asyncio.create_task(self._read())
 
     @property
@@ -99,6 +100,7 @@ class Client:
             best = (params["progress"] or {}).get("best")
             if self.first_variant is None and best is not None and best["confirmed"]:
                 self.first_variant = self.now
+                self.found.set()
             self.job = params
             self.changed.set()
         elif method not in _QUIET and method != "$/progress":
@@ -119,14 +121,16 @@ class Client:
                 text = text[:start] + new + text[end:]
             path.write_text(text)
             if uri == self.uri:
-                self.text, self.version = text, self.version + 1
-                self.tell(
-                    "textDocument/didChange",
-                    {"textDocument": {"uri": uri, "version": self.version}, "contentChanges": [{"text": text}]},
-                    f"version {self.version}",
-                )
+                self.change(text)
+
+    def change(self, text: str) -> None:
+        """Replace the open file's text."""
+        self.text, self.version = text, self.version + 1
+        changed = {"textDocument": {"uri": self.uri, "version": self.version}, "contentChanges": [{"text": text}]}
+        self.tell("textDocument/didChange", changed, f"version {self.version}")
 
     async def until_ended(self) -> dict[str, Any]:
+        """Wait until the job ends, and return its last state."""
         while self.job.get("state") not in ("done", "failed", "cancelled"):
             self.changed.clear()
             await self.changed.wait()
@@ -191,7 +195,11 @@ async def session(example: Path, reading: float, budget: float, folder: Path) ->
     await asyncio.sleep(reading)
     figures["refine_clicked_s"] = clicked = client.now
     await client.ask("workspace/executeCommand", refine["command"], refine["title"])
-    ended = await client.until_ended()
+    searched = asyncio.create_task(client.until_ended())
+    await asyncio.wait((searched, asyncio.create_task(client.found.wait())), return_when=asyncio.FIRST_COMPLETED)
+    if (shown := await _difference(client)) is not None:
+        figures |= {"first_difference_after_s": round(client.now - clicked, 1), "first_difference": shown}
+    ended = await searched
     if client.first_variant is not None:
         figures["first_variant_after_s"] = round(client.first_variant - clicked, 1)
     figures |= {"refine_ended_s": client.now, "outcome": ended["reason"], "verdict": ended["verdict"]}
@@ -207,16 +215,42 @@ async def session(example: Path, reading: float, budget: float, folder: Path) ->
         figures["applied_s"] = client.now
         changed = difflib.ndiff(before.splitlines(), client.text.splitlines())
         figures["lines_changed"] = sum(line.startswith(("+ ", "- ")) for line in changed)
-        client.job = {}
-        check = {"command": "kernel-lsp.check", "arguments": [client.uri]}
-        await client.ask("workspace/executeCommand", check, "check the variant as it stands")
-        figures["checked"] = (await client.until_ended())["reason"]
+        figures["checked"] = (await _job(client, "check"))["reason"]
+        client.change(before)
+        undone = time.perf_counter()
+        while not any(title.startswith("Apply") for title in await actions()):
+            await asyncio.sleep(0.05)
+        figures["offered_again_after_undo_ms"] = round(1000 * (time.perf_counter() - undone), 1)
+    asked = time.perf_counter()
+    figures["profile"] = (await _job(client, "profile"))["reason"]
+    figures["profile_s"] = round(time.perf_counter() - asked, 1)
+    whole = {"start": {"line": 0, "character": 0}, "end": {"line": client.text.count("\n"), "character": 0}}
+    hints = await client.ask("textDocument/inlayHint", where | {"range": whole})
+    figures["profiled_lines"] = [f"{hint['position']['line'] + 1}: {hint['label']}" for hint in hints or []]
     await client.ask("shutdown", None)
     client.tell("exit", None)
     async with asyncio.timeout(10):
         figures["exit_code"] = await process.wait()
     figures["example"] = str(example.relative_to(EXAMPLES))
     return figures | {"transcript": client.transcript}
+
+
+async def _difference(client: Client) -> str | None:
+    """The difference of the best variant so far, asked for as an editor does that shows it; None without one."""
+    where = {"textDocument": {"uri": client.uri}}
+    known = (await client.ask("kernelLsp/variants", where))["variants"]
+    if not known:
+        return None
+    await client.ask("kernelLsp/variant", where | {"verdict": known[0]["verdict"]}, known[0]["title"])
+    return str(known[0]["title"])
+
+
+async def _job(client: Client, name: str) -> dict[str, Any]:
+    """The last state of a job on the file, once it has ended."""
+    client.job = {}
+    wanted = {"command": f"kernel-lsp.{name}", "arguments": [client.uri]}
+    await client.ask("workspace/executeCommand", wanted, name)
+    return await client.until_ended()
 
 
 def main() -> None:

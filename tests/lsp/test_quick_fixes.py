@@ -81,7 +81,7 @@ async def test_without_a_workload_there_is_nothing_to_judge_a_fix_by(tmp_path):
         here = types.Range(types.Position(5, 8), types.Position(5, 12))
         finding = types.Diagnostic(here, "narrow", code="KL035")
         found = await session.actions(uri, only=["quickfix"], line=5, findings=[finding])
-        assert [one.title for one in found] == ["Ignore KL035 on this line", "Explain KL035: narrow-access"]
+        assert [one.title for one in found] == ["Explain KL035: narrow-access", "Ignore KL035 on this line"]
 
 
 async def test_a_finding_is_silenced_at_a_click(tmp_path):
@@ -92,7 +92,7 @@ async def test_a_finding_is_silenced_at_a_click(tmp_path):
         await session.ended((await session.command("check", uri))["id"])
         [found] = await session.until(lambda: [d for d in session.client.diagnostics.get(uri, []) if d.code == "KL034"])
         unknown = types.Diagnostic(found.range, "not ours", code="E501")
-        fix, explain = await session.actions(uri, ["quickfix"], found.range.start.line, [found, unknown])
+        explain, fix = await session.actions(uri, ["quickfix"], found.range.start.line, [found, unknown])
         assert explain.title.startswith("Explain KL034: ")
         assert (fix.title, list(fix.diagnostics)) == ("Ignore KL034 on this line", [found])
         assert session.apply(fix.edit)
@@ -117,7 +117,7 @@ async def test_a_guard_that_is_missing_is_a_quick_fix_once_a_check_has_passed_it
         fix = (await session.actions(uri, ["quickfix"], line, found))[0]
         assert (fix.title, fix.is_preferred) == ("Guard with `if (i < n)` (checked)", True)
         assert fix.command is not None, "what was found is told of the mended text"
-        assert (fix.command.command, fix.command.arguments) == ("kernel-lsp.check", [uri])
+        assert (fix.command.command, *fix.command.arguments) == ("kernel-lsp.check", uri)
         assert list(fix.diagnostics) == list(found)
         assert session.apply(fix.edit)
         assert session.texts[uri].text == KERNEL
