@@ -23,6 +23,7 @@ from kernel_lsp.check.conclusion import conclude
 from kernel_lsp.check.dependencies import Dependencies, dependencies_of
 from kernel_lsp.check.examination import broken, examine
 from kernel_lsp.check.joining import joined, joined_emulations, joined_texts
+from kernel_lsp.check.moved import moved
 from kernel_lsp.check.record import CaseTime, Examination, FileReport, movable, moved_runs, packed, unpacked
 from kernel_lsp.check.timed import time_file
 from kernel_lsp.compiler.binary import Diagnostic, Severity
@@ -180,6 +181,7 @@ class Checker:
         """Return the result of examining the file, from the store if nothing has changed."""
         key = depends.key(self._settings, self._target, self._gpu, run=self._run) if self._store else None
         known = unpacked(self._store.find_check(key)) if self._store and key else None
+        known = known and moved(known, depends.source, depends.code)
         if known is not None and not self._lacks_times(known, record):
             kept = known.emulation and moved_runs(known.emulation, depends.source.path.parent, back=True)
             return _Found(known, kept, remembered=True)
@@ -207,8 +209,9 @@ class Checker:
             async with self._alone():
                 known = replace(known, times=await self._time(depends, self._pool))
         if self._store and key and known.lasting:
-            kept = emulation and moved_runs(emulation, depends.source.path.parent, back=False)
-            self._store.save_check(key, packed(replace(known, emulation=kept or known.emulation)))
+            runs = emulation and moved_runs(emulation, depends.source.path.parent, back=False)
+            kept = replace(known, emulation=runs or known.emulation, lines=depends.code.numbers)
+            self._store.save_check(key, packed(kept))
         return _Found(known, emulation, waited=waited)
 
     def _lacks_times(self, examined: Examination, record: FileRecord | None) -> bool:

@@ -39,6 +39,7 @@ class Examination:
         times: by case; None if it was not timed.
         lasting: True if the same texts always give the same result; False, for one, after a process died.
         emulation: its runs on the emulator, with paths as in `findings`; None without any.
+        lines: where the file's lines of code stood, see `source.code_lines`.
     """
 
     findings: tuple[Diagnostic, ...]
@@ -49,6 +50,7 @@ class Examination:
     times: tuple[CaseTime, ...] | None = None
     lasting: bool = True
     emulation: Emulation | None = None
+    lines: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,10 @@ def moved_runs(emulation: Emulation, folder: Path, *, back: bool) -> Emulation:
     runs = tuple(
         replace(
             run,
-            findings=tuple(replace(one, path=move(one.path)) for one in run.findings),
+            findings=tuple(
+                replace(one, path=move(one.path), other=one.other and (move(one.other[0]), one.other[1]))
+                for one in run.findings
+            ),
             counters=tuple(replace(one, path=move(one.path)) for one in run.counters),
         )
         for run in emulation.runs
