@@ -1,7 +1,7 @@
 """The records of a check: the result of examining one file, which is stored, and the report shown to the user."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,17 @@ from kernel_lsp.rules.ignores import Silenced
 from kernel_lsp.rules.rule import Needs
 from kernel_lsp.source.kernel import Language, base_name
 from kernel_lsp.store.store import Document
+
+
+@dataclass(frozen=True, slots=True)
+class CheckStep:
+    """What a check does now, in a few words, and the share of its work that is done, from 0 to 1."""
+
+    doing: str
+    share: float = 0.0
+
+
+OnStep = Callable[[CheckStep], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,7 +223,7 @@ class Jobs:
             job.progress, job.heard = from_json(event["progress"], SearchProgress), time.monotonic()
             job.doing = job.progress.doing
         else:
-            job.doing = event["doing"]
+            job.doing, job.share = event["doing"], max(job.share, event.get("share", 0.0))
         if (now := time.monotonic()) - job.told > _OFTEN:
             job.told = now
             self._changed(job)

@@ -7,7 +7,7 @@ itself is wrong or fails are held against no candidate. See "Correctness" in doc
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kernel_lsp import policy
@@ -23,6 +23,9 @@ from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.runner.messages.subject import Forget, Rehearse, Run
 from kernel_lsp.runner.messages.subject_answers import Ran
+
+OnInputs = Callable[[int, int, int], None]
+"""Is called before each set of inputs with the number of its case, how many were tried, and how many are planned."""
 
 
 @dataclass(slots=True)
@@ -92,7 +95,9 @@ class BaselineProfile:
         return max(harness.settings.runner.deadline_floor_s, harness.settings.runner.deadline_factor * own)
 
 
-async def measure_baseline(harness: Harness, baseline: Subject, *, every_case: bool = False) -> BaselineProfile:
+async def measure_baseline(
+    harness: Harness, baseline: Subject, *, every_case: bool = False, on_inputs: OnInputs = lambda *_: None
+) -> BaselineProfile:
     """Run the baseline on every set of inputs and return what may be required of a candidate.
 
     `findings.ruling` is set where the baseline itself is wrong, hangs or crashes on plain inputs. That ends it, but
@@ -108,20 +113,23 @@ async def measure_baseline(harness: Harness, baseline: Subject, *, every_case: b
         profile.findings.passed("what is right", harness.workload.right)
     order = await plan.case_order(harness, profile.findings)
     plan.note_limits(harness, order, profile.findings)
-    measuring, rng = _Measuring(harness, baseline, profile), random.SystemRandom()
+    measuring, rng = _Measuring(harness, baseline, profile, on_inputs), random.SystemRandom()
     leaders = plan.leaders_of(harness, order, baseline.built)
+    first, last = [*plan.first_inputs(harness, order, leaders, rng)], plan.last_families(harness)
+    varied = min(len(harness.workload.arguments), policy.VARIED_ARGUMENTS)
+    decisive = [case for case in order if case not in harness.workload.advisory]
+    measuring.planned = len(first) + len(decisive) * (1 + varied) + len(last)
     try:
-        for case, family in plan.first_inputs(harness, order, leaders, rng):
+        for case, family in first:
             await measuring.family(case, family)
             if profile.findings.ruling is not None:
                 if every_case:
                     await measuring.cases_left(order[order.index(case) + 1 :])
                 return profile
-        for case in order:
-            if case not in harness.workload.advisory:
-                await measuring.touched(case)
-                await measuring.arguments(case)
-        for family in plan.last_families(harness):
+        for case in decisive:
+            await measuring.touched(case)
+            await measuring.arguments(case)
+        for family in last:
             await measuring.family(order[0], family)
         for family in plan.later_layouts(harness, profile.managed(order[0])):
             await measuring.family(order[0], family)
@@ -146,8 +154,10 @@ async def measure_baseline(harness: Harness, baseline: Subject, *, every_case: b
 class _Measuring:
     """One pass over all inputs; those that may end in a fault run in another process than the timed one."""
 
-    def __init__(self, harness: Harness, baseline: Subject, profile: BaselineProfile) -> None:
+    def __init__(self, harness: Harness, baseline: Subject, profile: BaselineProfile, on_inputs: OnInputs) -> None:
         self._harness, self._baseline, self._profile = harness, baseline, profile
+        self._on_inputs, self._tried = on_inputs, 0
+        self.planned = 0
         self._probe: Subject | None = None
         self._next: dict[tuple[int, int], int] = {}
         self.seconds: dict[tuple[int, str], float] = {}
@@ -156,6 +166,7 @@ class _Measuring:
     async def family(self, case: int, family: str) -> None:
         """Add a family's inputs on a case if the baseline is right on them; failing on plain ones ends all."""
         begun = time.perf_counter()
+        self._tell(case)
         await self._family(case, family)
         self.seconds[case, family] = time.perf_counter() - begun
 
@@ -248,6 +259,7 @@ class _Measuring:
 
     async def touched(self, case: int) -> None:
         """Add inputs that expose a version which repeats its last answer after comparing a few samples of them."""
+        self._tell(case)
         if (plain := self._profile.plain(case)) is not None:
             await self._add(await drawing.touch(self._harness, plain), self._baseline)
 
@@ -265,6 +277,7 @@ class _Measuring:
                 detail = "right answers take long here; all weights are tried together"
                 profile.findings.skipped("inputs: each weight alone", detail, harness.cases[case])
                 break
+            self._tell(case)
             draw, varied = await drawing.vary(harness, plain, number)
             if draw is None:
                 profile.unvaried[name] = varied.why
@@ -272,6 +285,12 @@ class _Measuring:
             else:
                 self._next[case, number] = varied.next
                 await self._add(draw, await self._other_process())
+
+    def _tell(self, case: int) -> None:
+        """Tell the observer of the next set of inputs; those that are tried while time is left are not planned."""
+        self.planned = max(self.planned, self._tried + 1)
+        self._on_inputs(case, self._tried, self.planned)
+        self._tried += 1
 
     async def leave(self) -> None:
         """End the separate process for inputs that may cause a fault."""
