@@ -238,7 +238,7 @@ class EditorSettings(_Section):
     judge_fixes: bool = True
     """After a check that found errors try mechanical fixes, and offer those that a check of their own passes."""
     ready_minutes: int = Field(default=10, ge=0)
-    """Keep a search's process ready (a GiB) for so many minutes after the cursor was in a kernel; 0: never."""
+    """Keep a process ready (a GiB) for so many minutes after a check or, with a GPU, a cursor in a kernel; 0: never."""
     facts_lens: bool = True
     """Show registers, shared memory and occupancy above each kernel."""
     cost_lens: bool = True
