@@ -85,9 +85,9 @@ export interface SearchProgress {
   correct: number;
   /** Of these, how many were timed against the baseline. */
   raced: number;
-  /** Seconds since the start. */
+  /** Seconds since it was asked for. */
   elapsed: number;
-  /** Seconds the search may take. */
+  /** Seconds it may take. */
   budget: number;
   /** The best candidate so far. */
   best: Best | null;

@@ -117,7 +117,7 @@ class RefineSettings(_Section):
     """How long and how widely to search."""
 
     budget: Seconds = Field(default=120.0, gt=0)
-    """Wall time for one refinement, such as 120s or 5m."""
+    """Time for a search from when it is asked for, measuring the kernel included, such as 120s or 5m."""
     proposers: Annotated[list[Proposer], Names] = ["rewriter", "tuner"]
     """Who proposes candidates, in this order: `rewriter`, `tuner`, or a function of your own as `module:name`."""
     strategy: Literal["tuner-only", "serial", "beam", "archive", "tree", "tuner-then-model"] = "tuner-then-model"
