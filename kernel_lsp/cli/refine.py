@@ -147,7 +147,7 @@ class _View:
         self._live = Live(console=err, get_renderable=self._render, transient=True)
 
     def __enter__(self) -> "_View":
-        if err.is_terminal:
+        if err.is_watched:
             self._live.start()
         return self
 
