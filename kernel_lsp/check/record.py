@@ -19,7 +19,7 @@ from kernel_lsp.store.store import Document
 
 @dataclass(frozen=True, slots=True)
 class CheckStep:
-    """What a check does now, in a few words, and the share of its work that is done, from 0 to 1."""
+    """The present step of a check, in a few words, and the share of its work that is done, from 0 to 1."""
 
     doing: str
     share: float = 0.0

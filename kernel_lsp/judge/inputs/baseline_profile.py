@@ -7,7 +7,7 @@ itself is wrong or fails are held against no candidate. See "Correctness" in doc
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernel_lsp import policy
@@ -15,6 +15,7 @@ from kernel_lsp.errors import CannotJudgeError, RunnerError, WorkloadError
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs import drawing, plan, runs
 from kernel_lsp.judge.inputs.compare import OutputForm, form_of, ruling_on
+from kernel_lsp.judge.inputs.counting import InputCount, OnInputs, unobserved
 from kernel_lsp.judge.inputs.draw import PLAIN, WEIGHTS, Draw
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of
 from kernel_lsp.judge.inputs.strength import measure_strength
@@ -23,9 +24,6 @@ from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.runner.messages.subject import Forget, Rehearse, Run
 from kernel_lsp.runner.messages.subject_answers import Ran
-
-OnInputs = Callable[[int, int, int], None]
-"""Is called before each set of inputs with the number of its case, how many were tried, and how many are planned."""
 
 
 @dataclass(slots=True)
@@ -96,7 +94,7 @@ class BaselineProfile:
 
 
 async def measure_baseline(
-    harness: Harness, baseline: Subject, *, every_case: bool = False, on_inputs: OnInputs = lambda *_: None
+    harness: Harness, baseline: Subject, *, every_case: bool = False, on_inputs: OnInputs = unobserved
 ) -> BaselineProfile:
     """Run the baseline on every set of inputs and return what may be required of a candidate.
 
@@ -116,9 +114,8 @@ async def measure_baseline(
     measuring, rng = _Measuring(harness, baseline, profile, on_inputs), random.SystemRandom()
     leaders = plan.leaders_of(harness, order, baseline.built)
     first, last = [*plan.first_inputs(harness, order, leaders, rng)], plan.last_families(harness)
-    varied = min(len(harness.workload.arguments), policy.VARIED_ARGUMENTS)
     decisive = [case for case in order if case not in harness.workload.advisory]
-    measuring.planned = len(first) + len(decisive) * (1 + varied) + len(last)
+    measuring.count.plan(harness, first, decisive, last)
     try:
         for case, family in first:
             await measuring.family(case, family)
@@ -156,8 +153,7 @@ class _Measuring:
 
     def __init__(self, harness: Harness, baseline: Subject, profile: BaselineProfile, on_inputs: OnInputs) -> None:
         self._harness, self._baseline, self._profile = harness, baseline, profile
-        self._on_inputs, self._tried = on_inputs, 0
-        self.planned = 0
+        self.count = InputCount(on_inputs)
         self._probe: Subject | None = None
         self._next: dict[tuple[int, int], int] = {}
         self.seconds: dict[tuple[int, str], float] = {}
@@ -166,7 +162,7 @@ class _Measuring:
     async def family(self, case: int, family: str) -> None:
         """Add a family's inputs on a case if the baseline is right on them; failing on plain ones ends all."""
         begun = time.perf_counter()
-        self._tell(case)
+        self.count.begin(case)
         await self._family(case, family)
         self.seconds[case, family] = time.perf_counter() - begun
 
@@ -259,7 +255,7 @@ class _Measuring:
 
     async def touched(self, case: int) -> None:
         """Add inputs that expose a version which repeats its last answer after comparing a few samples of them."""
-        self._tell(case)
+        self.count.begin(case)
         if (plain := self._profile.plain(case)) is not None:
             await self._add(await drawing.touch(self._harness, plain), self._baseline)
 
@@ -277,7 +273,7 @@ class _Measuring:
                 detail = "right answers take long here; all weights are tried together"
                 profile.findings.skipped("inputs: each weight alone", detail, harness.cases[case])
                 break
-            self._tell(case)
+            self.count.begin(case)
             draw, varied = await drawing.vary(harness, plain, number)
             if draw is None:
                 profile.unvaried[name] = varied.why
@@ -285,12 +281,6 @@ class _Measuring:
             else:
                 self._next[case, number] = varied.next
                 await self._add(draw, await self._other_process())
-
-    def _tell(self, case: int) -> None:
-        """Tell the observer of the next set of inputs; those that are tried while time is left are not planned."""
-        self.planned = max(self.planned, self._tried + 1)
-        self._on_inputs(case, self._tried, self.planned)
-        self._tried += 1
 
     async def leave(self) -> None:
         """End the separate process for inputs that may cause a fault."""
@@ -333,18 +323,7 @@ class _Measuring:
         findings.skipped(f"inputs: {draw.family}", why, self._harness.cases[draw.case])
 
     def _unaffordable(self, draw: Draw) -> str:
-        """Return why there is no time to run the baseline on these inputs; empty if there is time."""
-        harness, launch_time = self._harness, self._harness.launch_time
-        if harness.gpu is None:
-            return "" if plan.affordable(harness, draw, self._profile.findings) else plan.TOO_SLOW
-        if (seconds := launch_time.launch_s.get(draw.case)) is not None:
-            spare = not launch_time.is_slow(draw.case) or launch_time.affords_inputs(seconds)
-            return "" if spare else f"a launch of the baseline takes {seconds:.1f} s there"
-        known = [(launch_time.launch_s.get(d.case, 0.0), d) for d in self._profile.draws if d.is_plain]
-        expected = max((s * max(1.0, draw.input_bytes / max(d.input_bytes, 1)) for s, d in known), default=0.0)
-        if launch_time.affords_case(expected):
-            return ""
-        return f"a launch of the baseline is expected to take {expected:.1f} s there; this case is not judged"
+        return plan.unaffordable(self._harness, draw, self._profile.draws, self._profile.findings)
 
     async def _run_again(self, draw: Draw) -> Ruling | None:
         """Run the baseline on other plain inputs of a case; announce the cost of judging if the baseline is slow."""
