@@ -71,7 +71,7 @@ class Dependencies:
         """
         if not self.whole:
             return None
-        own = [self.source.text, *(file.text for file in self.others)]
+        own = [self.code.text, *(file.text for file in self.others)]
         every = [*own, self.workload.source.text] if self.workload else own
         as_written = any(map(_READS_TEXTS.search, every))
         at_lines = self.code.numbers if any(map(_NEEDS_LINES.search, own)) else None

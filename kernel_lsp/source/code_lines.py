@@ -17,7 +17,7 @@ from kernel_lsp.source.text import Lines, Span
 _MEANT_FOR_TOOLS = re.compile(  # comments that a compiler or Python itself reads
     r"coding[:=]|fall\w*[\s-]*thr|NOTREACHED|ARGSUSED|VARARGS|\bLINTED", re.IGNORECASE
 )
-_UNCLEAR = re.compile(r"\b(?:u8|[uUL])R?['\"]")  # literals that `comments_and_strings` misses
+_UNCLEAR = re.compile(r"\b(?:u8|[uUL])R?['\"]|\w'\"'")  # literals that `comments_and_strings` misses
 
 
 @dataclass(frozen=True, slots=True)

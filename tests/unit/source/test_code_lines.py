@@ -43,6 +43,7 @@ def test_comments_and_empty_lines_of_python_make_no_other_code():
         ('auto s = "// a";\n', 'auto s = "// b";\n'),
         ("int x = 1; // c \\\nx = 2;\n", "int x = 1; // c\nx = 2;\n"),
         ('auto c = L\'"\' + "a//b";\n', 'auto c = L\'"\' + "a//c";\n'),
+        ('case\'"\': s = "a//b";\n', 'case\'"\': s = "a//c";\n'),
         ("int x = 1; /* fall through */\n", "int x = 1;\n"),
         ("int x;  /* c */ int y;\n", "int x; int y;\n"),  # a column
         ("int x = 1;\r// c\r", "int x = 1;\r"),
