@@ -1,7 +1,8 @@
 """Finds the lines of a text that hold code, with their comments cut off: texts with equal ones do the same.
 
 Kept as written, comments and all, is whatever a comment or an empty line may change: a preprocessor's directive, a line
-that ends in a backslash and the next one, strings over several lines, and comments over several lines beside code.
+that ends in a backslash and the next one, strings over several lines, and comments over several lines that are beside
+code or have such a backslash.
 """
 
 import io
@@ -11,13 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kernel_lsp.source.outline import comments_and_strings
+from kernel_lsp.source.outline import code_only, comments_and_strings
 from kernel_lsp.source.text import Lines, Span
 
 _MEANT_FOR_TOOLS = re.compile(  # comments that a compiler or Python itself reads
     r"coding[:=]|fall\w*[\s-]*thr|NOTREACHED|ARGSUSED|VARARGS|\bLINTED", re.IGNORECASE
 )
-_UNCLEAR = re.compile(r"\b(?:u8|[uUL])R?['\"]|\w'\"'")  # literals that `comments_and_strings` misses
+_UNCLEAR = re.compile(  # what `comments_and_strings` takes for something else: literals, and lines that are joined
+    r"""(?mx) \b(?:u8|[uUL])R?['"] | \w'"' | \\[^\S\n]+$ | /\\$"""
+)
+_UNMATCHED = re.compile(rb"\"|(?<!\w)'|'(?!\w)")  # quotes outside of literals: the text may be incomplete
+_CONTINUED = re.compile(rb"\\\s*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ class CodeLines:
 @lru_cache(maxsize=16)
 def code_lines(text: str, *, python: bool) -> CodeLines:
     """Return the lines of code of a CUDA or Python text; all lines as they are, where it cannot be told."""
-    if "\r" in text or (not python and _UNCLEAR.search(text)):
+    if "\r" in text or (not python and (_UNCLEAR.search(text) or _UNMATCHED.search(code_only(text.encode())))):
         return _as_written(text)
     try:
         parts = list(_python(text) if python else comments_and_strings(text.encode()))
@@ -49,14 +54,15 @@ def code_lines(text: str, *, python: bool) -> CodeLines:
     whole: set[int] = set()
     for span, is_comment in parts:
         first, last = (lines.position(at)[0] for at in (span.start, span.end))
-        if first < last and not (is_comment and not code[first - 1].strip() and not code[last - 1].strip()):
+        alone = is_comment and not code[first - 1].strip() and not code[last - 1].strip()
+        if first < last and not (alone and not any(map(_CONTINUED.search, written[first - 1 : last]))):
             whole.update(range(first, last + 1))
     found: list[tuple[int, bytes]] = []
     continued = False
     for number, (line, full) in enumerate(zip(code, written, strict=True), 1):
         kept = line.rstrip()
         as_written = continued or number in whole or kept.endswith(b"\\") or kept.lstrip().startswith(b"#")
-        continued = full.rstrip().endswith(b"\\")
+        continued = _CONTINUED.search(full) is not None
         if as_written or kept:
             found.append((number, full if as_written else kept))
     return CodeLines("\n".join(line.decode() for _, line in found), tuple(number for number, _ in found))

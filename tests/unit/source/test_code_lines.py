@@ -44,6 +44,11 @@ def test_comments_and_empty_lines_of_python_make_no_other_code():
         ("int x = 1; // c \\\nx = 2;\n", "int x = 1; // c\nx = 2;\n"),
         ('auto c = L\'"\' + "a//b";\n', 'auto c = L\'"\' + "a//c";\n'),
         ('case\'"\': s = "a//b";\n', 'case\'"\': s = "a//c";\n'),
+        ("// c \\\nx();\n", "x();\n"),
+        ("/* c \\\nx();\n*/\n", "x();\n"),
+        ('auto s = "a;  // b\n', 'auto s = "a;\n'),
+        ("x(); // c \\ \ny();\n", "x(); // d \\ \ny();\n"),  # some compilers join such lines, too
+        ("x(); /\\\n/ y();\n", "x(); /\\\n/ z();\n"),
         ("int x = 1; /* fall through */\n", "int x = 1;\n"),
         ("int x;  /* c */ int y;\n", "int x; int y;\n"),  # a column
         ("int x = 1;\r// c\r", "int x = 1;\r"),
