@@ -54,7 +54,7 @@ export class Jobs implements vscode.Disposable {
     return vscode.window.withProgress(options, (progress, token) => {
       let shown = 0;
       const show = (job: JobRecord): void => {
-        const done = job.progress === null ? 0 : Math.min(100, (100 * job.progress.elapsed) / job.progress.budget);
+        const done = job.percentage;
         progress.report({ message: job.text, increment: done - shown });
         shown = done;
       };

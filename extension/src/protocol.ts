@@ -55,6 +55,8 @@ export interface JobRecord {
   text: string;
   /** What it does now, a few words. */
   doing: string;
+  /** How much of its work is done, at most 99; 0 where that is not known. */
+  percentage: number;
   /** Seconds since it was given its turn. */
   elapsed: number;
   /** The search's last report; null before the first. */
@@ -83,9 +85,9 @@ export interface SearchProgress {
   correct: number;
   /** Of these, how many were timed against the baseline. */
   raced: number;
-  /** Seconds since the start. */
+  /** Seconds since it was asked for. */
   elapsed: number;
-  /** Seconds the search may take. */
+  /** Seconds it may take. */
   budget: number;
   /** The best candidate so far. */
   best: Best | null;
@@ -140,6 +142,7 @@ export interface StartedJob {
   state: State;
   text: string;
   doing: string;
+  percentage: number;
   elapsed: number;
   progress: SearchProgress | null;
   verdict: string | null;

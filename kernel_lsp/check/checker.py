@@ -23,7 +23,18 @@ from kernel_lsp.check.conclusion import conclude
 from kernel_lsp.check.dependencies import Dependencies, dependencies_of
 from kernel_lsp.check.examination import broken, examine
 from kernel_lsp.check.joining import joined, joined_emulations, joined_texts
-from kernel_lsp.check.record import CaseTime, Examination, FileReport, movable, moved_runs, packed, unpacked
+from kernel_lsp.check.moved import moved
+from kernel_lsp.check.record import (
+    CaseTime,
+    CheckStep,
+    Examination,
+    FileReport,
+    OnStep,
+    movable,
+    moved_runs,
+    packed,
+    unpacked,
+)
 from kernel_lsp.check.timed import time_file
 from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.config.settings import Settings
@@ -78,6 +89,8 @@ class Checker:
         run: False to compile files without running their workloads.
         record: True to write a baseline: every file is timed, and none compared with the present one.
         texts: workloads that are to be taken as they are there, and not as on disk.
+        pool: workers to use, which the caller ends; by default it starts its own.
+        on_step: called with each step of an examination before it is done.
 
     Attributes:
         reads: for each file checked, all files that its check read, without links.
@@ -92,13 +105,15 @@ class Checker:
         run: bool = True,
         record: bool = False,
         texts: Mapping[Path, str] | None = None,
+        pool: Pool | None = None,
+        on_step: OnStep = lambda _: None,
     ) -> None:
-        self._texts = texts
+        self._texts, self._on_step = texts, on_step
         self._settings, self._store, self._workload, self._run, self._record = settings, store, workload, run, record
         self._gpu = choose_gpu(settings.gpu)
         self._target = target_device(self._gpu, settings.arch)
         self._room, self._timing = asyncio.Semaphore(_AT_ONCE), asyncio.Lock()
-        self._pool: Pool | None = None
+        self._pool, self._lent = pool, pool is not None
         self._builders: Builders | None = None
         self._only_known = False
         self.reads: dict[Path, frozenset[Path]] = {}
@@ -109,7 +124,7 @@ class Checker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pool is not None:
+        if self._pool is not None and not self._lent:
             await self._pool.close()
 
     @property
@@ -148,7 +163,10 @@ class Checker:
             wrong = movable(broken(source, kernels, problem), source.path.parent)
             found = _Found(Examination((wrong,)))
         else:
-            found = _joined(workloads, [await self._examined(depends, record) for depends in every])
+            results = [
+                await self._examined(depends, record, number, len(every)) for number, depends in enumerate(every)
+            ]
+            found = _joined(workloads, results)
             if not workloads:
                 report = replace(report, diagnostics=(_note(source, _without_workload(found.examined)),))
         report = conclude(report, joined_texts(every), found.examined, record, self.device, settings.check.ignore)
@@ -176,10 +194,18 @@ class Checker:
         finally:
             self._only_known = False
 
-    async def _examined(self, depends: Dependencies, record: FileRecord | None) -> _Found:
-        """Return the result of examining the file, from the store if nothing has changed."""
+    async def _examined(self, depends: Dependencies, record: FileRecord | None, number: int, count: int) -> _Found:
+        """Return the result of examining the file, from the store if nothing has changed.
+
+        It is the `number`th of `count` examinations, from 0.
+        """
+
+        def tell(step: CheckStep) -> None:
+            self._on_step(replace(step, share=(number + step.share) / count))
+
         key = depends.key(self._settings, self._target, self._gpu, run=self._run) if self._store else None
         known = unpacked(self._store.find_check(key)) if self._store and key else None
+        known = known and moved(known, depends.source, depends.code)
         if known is not None and not self._lacks_times(known, record):
             kept = known.emulation and moved_runs(known.emulation, depends.source.path.parent, back=True)
             return _Found(known, kept, remembered=True)
@@ -202,13 +228,16 @@ class Checker:
                     self._settings,
                     self._gpu,
                     run=self._run,
+                    on_step=tell,
                 )
         if self._lacks_times(known, record):
+            tell(CheckStep("timing", 1.0))
             async with self._alone():
                 known = replace(known, times=await self._time(depends, self._pool))
         if self._store and key and known.lasting:
-            kept = emulation and moved_runs(emulation, depends.source.path.parent, back=False)
-            self._store.save_check(key, packed(replace(known, emulation=kept or known.emulation)))
+            runs = emulation and moved_runs(emulation, depends.source.path.parent, back=False)
+            kept = replace(known, emulation=runs or known.emulation, lines=depends.code.numbers)
+            self._store.save_check(key, packed(kept))
         return _Found(known, emulation, waited=waited)
 
     def _lacks_times(self, examined: Examination, record: FileRecord | None) -> bool:
@@ -248,6 +277,8 @@ async def check(
     run: bool = True,
     record: bool = False,
     texts: Mapping[Path, str] | None = None,
+    pool: Pool | None = None,
+    on_step: OnStep = lambda _: None,
 ) -> list[FileReport]:
     """Check kernel files; `on_report` is called with each report as it is done. Other arguments as for `Checker`.
 
@@ -255,7 +286,9 @@ async def check(
         ConfigurationError: the baseline cannot be read.
         RunnerError: workers cannot be started.
     """
-    async with Checker(settings, store, workload=workload, run=run, record=record, texts=texts) as checker:
+    async with Checker(
+        settings, store, workload=workload, run=run, record=record, texts=texts, pool=pool, on_step=on_step
+    ) as checker:
 
         async def one(source: SourceFile) -> FileReport:
             report = await checker.check(source)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,12 +21,15 @@ from kernel_lsp.config.variables import named_variables
 from kernel_lsp.device.device import Device
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.source.files import cuda_part
+from kernel_lsp.source.code_lines import CodeLines, code_lines
+from kernel_lsp.source.files import cuda_part, language_of
 from kernel_lsp.source.imports import folders_of, local_imports
 from kernel_lsp.source.python import is_python
 from kernel_lsp.workload.spec import WorkloadFile
 
 _PROGRAMS = ("nvcc", "ptxas", "nvdisasm")
+_READS_TEXTS = re.compile(r"\b(?:inspect|getsource\w*|linecache|tokenize|read_text|open)\b|__file__|__FILE__")
+_NEEDS_LINES = re.compile(r"__LINE__|assert\b|source_location|lineno|currentframe|traceback")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +57,24 @@ class Dependencies:
         files = (self.source, *([self.workload.source] if self.workload else []), *self.others)
         return frozenset(file.path.resolve() for file in files)
 
+    @property
+    def code(self) -> CodeLines:
+        """Return the kernel file's lines of code."""
+        return code_lines(self.source.text, python=is_python(self.source.path))
+
     def key(self, settings: Settings, device: Device, gpu: Gpu | None, *, run: bool) -> str | None:
         """Return the content address of a check's result, independent of the files' place; None if inputs are
         unknown.
+
+        Comments and empty lines of the kernel file do not count where no text could tell: some read texts as they
+        stand, some ask for the number of a line. Comments of all other files count.
         """
         if not self.whole:
             return None
+        own = [self.code.text, *(file.text for file in self.others)]
+        every = [*own, self.workload.source.text] if self.workload else own
+        as_written = any(map(_READS_TEXTS.search, every))
+        at_lines = self.code.numbers if any(map(_NEEDS_LINES.search, own)) else None
         folder = self.source.path.parent.resolve()
         texts = {os.path.relpath(file.path.resolve(), folder): file.text for file in self.others}
         if self.workload is not None:
@@ -66,7 +82,9 @@ class Dependencies:
             texts[f"workload {os.path.relpath(workload.path.resolve(), folder)}"] = workload.text
         parts = {
             "name": self.source.path.name,
-            "text": self.source.text,
+            "language": language_of(self.source.path, self.source.text),
+            "text": self.source.text if as_written else self.code.text,
+            "lines": at_lines,
             "texts": texts,
             "device": repr(device),
             "gpu": [gpu.name, gpu.uuid, gpu.driver] if gpu else None,

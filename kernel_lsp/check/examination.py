@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from kernel_lsp.check.emulated import of_emulator
 from kernel_lsp.check.hints import counter_hints, resource_hints
 from kernel_lsp.check.places import kernel_place
-from kernel_lsp.check.record import Examination, movable
+from kernel_lsp.check.record import CheckStep, Examination, OnStep, movable
 from kernel_lsp.compiler.assumed import Assumed
 from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.compiler.build_cache import cached_build
@@ -64,8 +65,11 @@ async def examine(
     gpu: Gpu | None,
     *,
     run: bool = True,
+    on_step: OnStep = lambda _: None,
 ) -> tuple[Examination, Emulation | None]:
     """Return the result of examining a kernel file, and its runs on the emulator; `run` False stops after building.
+
+    `on_step` is called with each step before it is done.
 
     With a GPU it runs there and, on small cases, on the emulator too, which sees each access; without one on the
     emulator alone.
@@ -81,12 +85,16 @@ async def examine(
     candidate = target.baseline if target else Candidate(language, source, None, "baseline", "baseline")
     try:
         built = cached_build(settings, builders.device, workload, candidate)
-        built = built or await builders.build(workload, candidate)
+        if built is None:
+            on_step(CheckStep("compiling"))
+            built = await builders.build(workload, candidate)
         _take_build(built, notes)
         if target is not None and built.ok and run:
-            if gpu is not None:
-                await _run(Harness(pool, target, settings, builders, gpu), built, notes)
-            await _run(Harness(pool, target, settings, builders, None), built, notes, only_emulated=gpu is None)
+            runs_on = [None] if gpu is None else [gpu, None]
+            for number, one in enumerate(runs_on):
+                steps = _Steps(on_step, number, len(runs_on))
+                harness = Harness(pool, target, settings, builders, one)
+                await _run(harness, built, notes, steps, only_emulated=gpu is None)
     except WorkloadError as error:
         notes.findings.append(broken(source, kernels, error))
     except RUN_ERRORS as error:
@@ -135,13 +143,30 @@ def _take_build(built: Built, notes: _Notes) -> None:
         notes.findings += resource_hints(notes.source, notes.kernels, notes.resources)
 
 
-async def _run(harness: Harness, built: Built, notes: _Notes, *, only_emulated: bool = False) -> None:
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Tells the observer of the steps of one run, the `number`th from 0 of `runs`."""
+
+    on_step: OnStep
+    number: int
+    runs: int
+
+    def say(self, doing: str, share: float = 0.0) -> None:
+        self.on_step(CheckStep(doing, (self.number + share) / self.runs))
+
+    def inputs(self, cases: Sequence[str], case: int, tried: int, planned: int) -> None:
+        self.say(f"case {case + 1} of {len(cases)} ({cases[case]}): {tried} of {planned} checks", tried / planned)
+
+
+async def _run(harness: Harness, built: Built, notes: _Notes, steps: _Steps, *, only_emulated: bool) -> None:
     """Run on the harness's GPU, or on the emulator if it has none."""
     try:
+        steps.say("compiled, starting to run it")
         await harness.open()
         _say_what_is_right(harness, notes)
         subject = await harness.enter(harness.target.baseline, built)
-        profile = await measure_baseline(harness, subject, every_case=True)
+        tell = partial(steps.inputs, harness.cases)
+        profile = await measure_baseline(harness, subject, every_case=True, on_inputs=tell)
         if harness.gpu is None:
             _take_accesses(profile.findings, notes)
         if harness.gpu is not None or only_emulated:

@@ -1,7 +1,7 @@
 """The records of a check: the result of examining one file, which is stored, and the report shown to the user."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,17 @@ from kernel_lsp.rules.ignores import Silenced
 from kernel_lsp.rules.rule import Needs
 from kernel_lsp.source.kernel import Language, base_name
 from kernel_lsp.store.store import Document
+
+
+@dataclass(frozen=True, slots=True)
+class CheckStep:
+    """The present step of a check, in a few words, and the share of its work that is done, from 0 to 1."""
+
+    doing: str
+    share: float = 0.0
+
+
+OnStep = Callable[[CheckStep], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +50,7 @@ class Examination:
         times: by case; None if it was not timed.
         lasting: True if the same texts always give the same result; False, for one, after a process died.
         emulation: its runs on the emulator, with paths as in `findings`; None without any.
+        lines: where the file's lines of code stood, see `source.code_lines`.
     """
 
     findings: tuple[Diagnostic, ...]
@@ -49,6 +61,7 @@ class Examination:
     times: tuple[CaseTime, ...] | None = None
     lasting: bool = True
     emulation: Emulation | None = None
+    lines: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +162,10 @@ def moved_runs(emulation: Emulation, folder: Path, *, back: bool) -> Emulation:
     runs = tuple(
         replace(
             run,
-            findings=tuple(replace(one, path=move(one.path)) for one in run.findings),
+            findings=tuple(
+                replace(one, path=move(one.path), other=one.other and (move(one.other[0]), one.other[1]))
+                for one in run.findings
+            ),
             counters=tuple(replace(one, path=move(one.path)) for one in run.counters),
         )
         for run in emulation.runs

@@ -123,7 +123,7 @@ def kernelbench(
 @contextmanager
 def _live(view: Callable[[_Stand], RenderableType]) -> Generator[Callable[[_Stand], None]]:
     """Show a live view on a terminal; yields a function that updates it."""
-    if not err.is_terminal:
+    if not err.is_watched:
         yield lambda _: None
         return
     with Live(console=err, transient=True) as shown:

@@ -1,12 +1,14 @@
 """Shared by commands: the consoles they print to, their settings, and the store."""
 
+import io
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.status import Status
 from rich.text import Text
 
 from kernel_lsp.config.load import load_settings
@@ -32,8 +34,20 @@ class _PlainConsole(Console):
         self.file.write(_PADDING.sub("", captured.get()))
         self.file.flush()
 
+    @property
+    def is_watched(self) -> bool:
+        """Return True if somebody may watch what is drawn over; FORCE_COLOR makes a log pass for a terminal."""
+        return self.is_terminal and self.file.isatty()
 
-def _console(*, stderr: bool) -> Console:
+    def status(self, status: RenderableType, **options: Any) -> Status:
+        """Return what shows the state of work where it is watched, and nothing elsewhere."""
+        return super().status(status, **options) if self.is_watched else _NOWHERE.status(status, **options)
+
+
+_NOWHERE = Console(file=io.StringIO(), force_terminal=False)
+
+
+def _console(*, stderr: bool) -> _PlainConsole:
     console = _PlainConsole(stderr=stderr, highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _LOG_WIDTH

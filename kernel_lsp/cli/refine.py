@@ -49,7 +49,7 @@ def refine(
         list[str] | None, typer.Argument(metavar="FILE[::KERNEL]", help="A kernel file, or one kernel in it.")
     ] = None,
     workload: Workload = None,
-    budget: Annotated[str | None, typer.Option(help="Time for the search, such as 120s or 5m.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Time from now, with measuring the kernel: 120s or 5m.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Write the variant found into the file.")] = False,
     write: Annotated[
         str | None,
@@ -147,7 +147,7 @@ class _View:
         self._live = Live(console=err, get_renderable=self._render, transient=True)
 
     def __enter__(self) -> "_View":
-        if err.is_terminal:
+        if err.is_watched:
             self._live.start()
         return self
 

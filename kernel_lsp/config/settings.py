@@ -117,7 +117,7 @@ class RefineSettings(_Section):
     """How long and how widely to search."""
 
     budget: Seconds = Field(default=120.0, gt=0)
-    """Wall time for one refinement, such as 120s or 5m."""
+    """Time for a search from when it is asked for, measuring the kernel included, such as 120s or 5m."""
     proposers: Annotated[list[Proposer], Names] = ["rewriter", "tuner"]
     """Who proposes candidates, in this order: `rewriter`, `tuner`, or a function of your own as `module:name`."""
     strategy: Literal["tuner-only", "serial", "beam", "archive", "tree", "tuner-then-model"] = "tuner-then-model"
@@ -238,7 +238,7 @@ class EditorSettings(_Section):
     judge_fixes: bool = True
     """After a check that found errors try mechanical fixes, and offer those that a check of their own passes."""
     ready_minutes: int = Field(default=10, ge=0)
-    """Keep a search's process ready (a GiB) for so many minutes after the cursor was in a kernel; 0: never."""
+    """Keep a process ready (a GiB) for so many minutes after a check or, with a GPU, a cursor in a kernel; 0: never."""
     facts_lens: bool = True
     """Show registers, shared memory and occupancy above each kernel."""
     cost_lens: bool = True

@@ -48,6 +48,11 @@ class Emulation:
     needs_gpu: NotEmulated | None = None
 
 
+def placed_message(finding: EmulatedFinding) -> str:
+    """Return the message of a finding after its line, if that is known."""
+    return f"line {finding.line}: {finding.message}" if finding.line else finding.message
+
+
 def read_run(case: str, family: str, input_bytes: int, said: EmulatedReport) -> EmulatedRun:
     """Return the record of one run on a case and family, whose inputs take this many bytes."""
     return EmulatedRun(case, family, input_bytes, said.findings, said.counters, said.totals, said.seconds)

@@ -18,6 +18,8 @@ from kernel_lsp.lsp.process import ServiceFailure
 from kernel_lsp.lsp.settings import ClientSettings
 from kernel_lsp.lsp.uris import uri_of
 from kernel_lsp.lsp.workspace import Permission
+from kernel_lsp.source.code_lines import code_lines
+from kernel_lsp.source.python import is_python
 from kernel_lsp.source.text import Edit, Span
 
 log = logging.getLogger("kernel-lsp")
@@ -27,9 +29,10 @@ _FACTS_FIRST_SECONDS = 2.0  # to import what reads the store takes the process t
 
 @dataclass(frozen=True, slots=True)
 class _LastCheck:
-    """The last check of a text: a hash of the text, its result in a few words, and what it found."""
+    """The last check of a text: hashes of the text and of its code, its result in a few words, and what it found."""
 
     text: str
+    code: str
     said: tuple[Diagnostic, ...]
     found: str
     reason: str
@@ -74,7 +77,7 @@ class KnownChecks:
         families = tuple(CheckedFamily(c["name"], c["case"], c["status"], c["detail"]) for c in report["checks"])
         findings = tuple(_finding(document, one) for one in said if one.severity is not Severity.NOTE)
         self._last[document.uri] = _LastCheck(
-            _name(document.text), tuple(said), found, result["reason"], families, findings
+            _name(document.text), _code(document), tuple(said), found, result["reason"], families, findings
         )
         if (emulation := report["emulation"]) is not None:
             self._analysis.counted(document, [one for run in emulation["runs"] for one in run["counters"]])
@@ -90,11 +93,20 @@ class KnownChecks:
         elif last.text == _name(document.text):
             self._board.checked(document, last.said)
 
+    async def changed(self, document: Document) -> None:
+        """Show what is known of an edited text once its author pauses, if only comments were edited since its check."""
+        if document.uri not in self._last:
+            return
+        await self._analysis.settled(document)
+        if self._documents.get(document.uri) is document:
+            await self.recall(document)
+
     async def recall(self, document: Document) -> None:
         """Take what the store knows of a text, if it was checked as it stands and nothing newer is known."""
-        if document.uri in self._last or not document.kernels or not document.on_disk:
+        last = self._last.get(document.uri)
+        if last is not None and (last.text == _name(document.text) or last.code != _code(document)):
             return
-        if not self._permission.covers(document):
+        if not document.kernels or not document.on_disk or not self._permission.covers(document):
             return
         try:
             texts = {str(d.path): d.text for d in self._documents if d.on_disk} | {str(document.path): document.text}
@@ -104,7 +116,7 @@ class KnownChecks:
             return
         now = self._documents.get(document.uri)
         same = now is None or now.text == document.text
-        if result is not None and same and document.uri not in self._last:
+        if result is not None and same and self._last.get(document.uri) is last:
             self.take(document, result)
             self._client.refresh()
 
@@ -149,6 +161,10 @@ def _edit(given: dict[str, Any]) -> Edit:
 
 def _name(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _code(document: Document) -> str:
+    return _name(code_lines(document.text, python=is_python(document.path)).text)
 
 
 def _finding(document: Document, found: Diagnostic) -> CheckedFinding:

@@ -47,6 +47,7 @@ class Job:
         wanted: what it is for; once it has ended, without the text.
         state: its state.
         doing: what it does now, a few words.
+        share: of its work that is done, from 0 to 1; of a search `progress` tells.
         reason: how it ended, one sentence.
         progress: the search's last report; None before the first.
         verdict: id of the verdict that its result rests on.
@@ -62,6 +63,7 @@ class Job:
     wanted: JobRequest
     state: State = State.WAITING
     doing: str = "waiting"
+    share: float = 0.0
     reason: str = ""
     progress: SearchProgress | None = None
     verdict: str | None = None
@@ -93,6 +95,12 @@ class Job:
         return ", ".join([*parts, f"{self.time_left} left"])
 
     @property
+    def percentage(self) -> int:
+        """Return how much of its work is done, at most 99; 0 where that is not known."""
+        found = self.progress
+        return min(99, round(100 * (self.share if found is None else found.elapsed / found.budget)))
+
+    @property
     def time_left(self) -> str:
         """Return the rest of its budget as `0:49`; empty before a search began."""
         if self.progress is None:
@@ -115,6 +123,7 @@ class Job:
             state=self.state,
             text=self.text,
             doing=self.doing,
+            percentage=self.percentage,
             elapsed=round(self.elapsed, 1),
             progress=self.progress,
             verdict=self.verdict,

@@ -165,15 +165,18 @@ class Jobs:
 
     async def _run(self, job: Job) -> None:
         bar = self._bars[job.id] = ProgressBar(self._client, job)
-        service = self._warm_service.take() if job.wanted.kind.is_judging else Service()
+        kind = job.wanted.kind
+        service = self._warm_service.take() if kind.is_judging or kind is CHECK else Service()
         self._services[job.id] = service
         ticking, asking = self._background.start(self._tick(job)), self._background.start(bar.begin())
         try:
             await asyncio.wait([asking], timeout=_ANSWER)
             settings = self._settings.at(job.wanted.document.path)
-            async with self._turn if job.wanted.kind.exclusive else nullcontext():
+            async with self._turn if kind.exclusive else nullcontext():
                 await self._work(job, service, settings)
             job.state = State.DONE
+            if kind is CHECK and not self._turn.locked():  # the next edit will be checked, too
+                self._warm_service.keep(settings)
         except asyncio.CancelledError:
             job.state = State.CANCELLED
             raise
@@ -223,7 +226,7 @@ class Jobs:
             job.progress, job.heard = from_json(event["progress"], SearchProgress), time.monotonic()
             job.doing = job.progress.doing
         else:
-            job.doing = event["doing"]
+            job.doing, job.share = event["doing"], max(job.share, event.get("share", 0.0))
         if (now := time.monotonic()) - job.told > _OFTEN:
             job.told = now
             self._changed(job)

@@ -33,7 +33,7 @@ class ProgressBar:
             return
         self._shown = True
         begun = types.WorkDoneProgressBegin(
-            self._job.wanted.title, cancellable=True, message=self._job.text, percentage=self._percentage
+            self._job.wanted.title, cancellable=True, message=self._job.text, percentage=self._job.percentage
         )
         self._send(begun)
 
@@ -41,7 +41,9 @@ class ProgressBar:
         """Show the job's current state."""
         if self._shown and self._job.text != self._said:
             self._said = self._job.text
-            self._send(types.WorkDoneProgressReport(cancellable=True, message=self._said, percentage=self._percentage))
+            self._send(
+                types.WorkDoneProgressReport(cancellable=True, message=self._said, percentage=self._job.percentage)
+            )
 
     def end(self) -> None:
         """Remove the bar."""
@@ -52,11 +54,6 @@ class ProgressBar:
     @property
     def _token(self) -> str:
         return _TOKEN + self._job.id
-
-    @property
-    def _percentage(self) -> int:
-        found = self._job.progress
-        return 0 if found is None else min(99, round(100 * found.elapsed / found.budget))
 
     def _send(
         self, value: types.WorkDoneProgressBegin | types.WorkDoneProgressReport | types.WorkDoneProgressEnd

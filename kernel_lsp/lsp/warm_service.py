@@ -1,4 +1,4 @@
-"""The next job's process, kept ready: importing the judge takes seconds, ten of them from a cold disk."""
+"""The process of the next search or check, kept ready: importing the judge takes seconds, ten from a cold disk."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

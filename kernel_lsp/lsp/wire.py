@@ -45,6 +45,7 @@ class JobRecord:
         title: what is done to what, for a person.
         text: its state in one line.
         doing: what it does now, a few words.
+        percentage: how much of its work is done, at most 99; 0 where that is not known.
         elapsed: seconds since it was given its turn.
         progress: the search's last report; null before the first.
         verdict: id of the verdict that its result rests on.
@@ -63,6 +64,7 @@ class JobRecord:
     state: State
     text: str
     doing: str
+    percentage: int
     elapsed: float
     progress: SearchProgress | None
     verdict: str | None

@@ -42,8 +42,8 @@ class SearchProgress:
         built: of these, how many compiled.
         correct: of these, how many were correct.
         raced: of these, how many were timed against the baseline.
-        elapsed: seconds since the start.
-        budget: seconds the search may take.
+        elapsed: seconds since it was asked for.
+        budget: seconds it may take.
         best: the best candidate so far.
         talking: the conversation with a model.
     """

@@ -84,6 +84,8 @@ async def refine_target(
 ) -> Refinement:
     """Search until the budget is spent, nothing helps or `stop` is set; results are stored at once.
 
+    The budget counts from this call on: a user who allows a minute does not wait for two.
+
     Args:
         target: what to refine.
         settings: in force at the file.
@@ -101,6 +103,7 @@ async def refine_target(
         KernelLspError: there is no GPU, or no model where one is needed, or the kernel, its workload or a proposer
             cannot be used.
     """
+    asked = time.perf_counter()
     require_gpu(settings)
     require_way(target.source, settings)
     search = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
@@ -126,6 +129,7 @@ async def refine_target(
             on_exchange=keep,
             on_confirmed=on_confirmed,
             wishes=wishes,
+            spent=time.perf_counter() - asked,
         )
 
 

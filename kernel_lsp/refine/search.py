@@ -24,14 +24,15 @@ async def refine(
     stop: asyncio.Event | None = None,
     seed: int = 0,
     wishes: Sequence[str] = (),
+    spent: float = 0.0,
 ) -> Refinement:
-    """Search for a faster variant of the session's target for at most `budget` seconds.
+    """Search for a faster variant of the session's target; no new work is started after `budget` seconds.
 
     The baseline must be right. Without a GPU candidates are only built and checked.
 
     Args:
         session: with its baseline measured.
-        budget: seconds of wall time.
+        budget: seconds of wall time from when the user asked.
         on_progress: called with the progress of the search.
         on_tried: called with each candidate and its outcome.
         on_exchange: called with each turn of a model.
@@ -39,6 +40,7 @@ async def refine(
         stop: when it is set, the search ends with what was found so far. Cancelling the task instead ends it at once.
         seed: of all that is random.
         wishes: sentences of the user's for a model's prompts; they may grow meanwhile.
+        spent: seconds of the budget that are gone already.
 
     Raises:
         ConfigurationError: a proposer or a profile that the settings name cannot be used.
@@ -54,8 +56,9 @@ async def refine(
         on_confirmed=on_confirmed,
         seed=seed,
         wishes=wishes,
+        spent=spent,
     )
-    if (why := bench.settled()) is not None:
+    if (why := bench.settled() or bench.out_of_time()) is not None:
         bench.finish(why)
         return bench.result
     running = start(STRATEGIES[session.settings.refine.strategy].search(bench, session.settings))

@@ -75,8 +75,9 @@ class Workbench:
         on_confirmed: Callable[[Verdict], None] | None,
         seed: int,
         wishes: Sequence[str] = (),
+        spent: float = 0.0,
     ) -> None:
-        self.session, self.budget, self.seed = session, budget, seed
+        self.session, self.budget, self.seed, self.spent = session, budget, seed, spent
         self.result = Refinement()
         self.talking, self.wishes = Talking(), wishes
         self.notes: list[str] = []
@@ -111,7 +112,14 @@ class Workbench:
 
     def left(self) -> float:
         """Return the seconds of the budget that are left to start new work."""
-        return self.budget - _RESERVE_SECONDS - (time.perf_counter() - self._started)
+        return self.budget - _RESERVE_SECONDS - self.spent - (time.perf_counter() - self._started)
+
+    def out_of_time(self) -> str | None:
+        """Return why the search ends before it began: what came before it took the time; None where some is left."""
+        if self.left() > 0:
+            return None
+        took = f"building and measuring the kernel took {self.spent:.0f} s of the {self.budget:g} s in `refine.budget`"
+        return f"{took}, so nothing was tried"
 
     def settled(self) -> str | None:
         """Return why the search can end: the workload is too weak, or the roofline is reached; None to go on."""
@@ -146,7 +154,7 @@ class Workbench:
     def show(self, doing: str) -> None:
         """Report the current activity to the observer."""
         self._doing, self._shown = doing, time.perf_counter()
-        elapsed = self._shown - self._started
+        elapsed = self.spent + self._shown - self._started
         self._on_progress(
             SearchProgress(
                 doing, elapsed=elapsed, budget=self.budget, best=self._best, talking=self.talking, **self._counts

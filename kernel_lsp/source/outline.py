@@ -6,6 +6,7 @@ directives are set aside, brackets are matched, and the text between them at nam
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -324,6 +325,12 @@ def code_only(data: bytes) -> bytes:
 def without_comments(data: bytes) -> bytes:
     """Return `data` with comments blanked, at equal length and with all line breaks."""
     return _COMMENT_OR_STRING.sub(lambda match: blanked(match[0]) if match[0].startswith(b"/") else match[0], data)
+
+
+def comments_and_strings(data: bytes) -> Iterator[tuple[Span, bool]]:
+    """Yield the comments and strings of `data`, in order; True for a comment."""
+    for match in _COMMENT_OR_STRING.finditer(data):
+        yield Span(match.start(), match.end()), match[0].startswith(b"/")
 
 
 def open_braces(data: bytes) -> int:

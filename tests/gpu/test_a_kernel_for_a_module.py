@@ -64,7 +64,7 @@ def test_what_is_faster_than_pytorch_becomes_a_new_file(kernel_lsp: CommandLine,
     module, made = tmp_path / "chain.py", tmp_path / "chain_cuda.py"
     module.write_text(MODULE)
     with served(CHEAT, WORSE, FUSED) as server:
-        call = ("refine", "chain.py", "--write", "cuda", "--budget", "60s", "--apply")
+        call = ("refine", "chain.py", "--write", "cuda", "--budget", "90s", "--apply")
         out, said = kernel_lsp(*call, **asking(server, 3)).communicate(timeout=240)
         messages = [message["content"] for message in server.bodies[2]["messages"]]
     assert "FASTER" in out, said
@@ -80,7 +80,7 @@ def test_an_answer_is_refined_in_its_own_file(kernel_lsp: CommandLine, tmp_path:
     answer = tmp_path / "chain_cuda.py"
     answer.write_text(code_of(WORSE))
     with served(FUSED) as server:
-        call = ("refine", "chain_cuda.py", "--budget", "40s", "--apply")
+        call = ("refine", "chain_cuda.py", "--budget", "70s", "--apply")
         out, said = kernel_lsp(*call, **asking(server, 1)).communicate(timeout=240)
         messages = [message["content"] for message in server.bodies[0]["messages"]]
     assert "FASTER" in out, said

@@ -29,11 +29,16 @@ async def test_they_stay_and_move_until_their_line_is_changed(tmp_path):
         assert {code for code, *_ in found} == {"KL010"}
         [row] = (await session.request("kernels", {}))["files"]
         assert (row["checked"], row["passed"]) == ("2 errors", False)
-        session.edit(uri, "// one line more\n" + WRONG)
+        session.edit(uri, "#define MORE\n" + WRONG)
         later = [(code, line + 1, f"{message} (before your edit)") for code, line, message in found]
         assert await session.until(lambda: later if shown(session, uri) == later else None)
         session.edit(uri, WRONG)
         assert await session.until(lambda: shown(session, uri) == found), "what was checked is back"
+        session.edit(uri, "// one line more\n" + WRONG)
+        later = [(code, line + 1, message) for code, line, message in found]
+        assert await session.until(lambda: shown(session, uri) == later), "a comment makes no older text of it"
+        [row] = (await session.request("kernels", {}))["files"]
+        assert (row["checked"], row["passed"]) == ("2 errors", False)
         session.edit(uri, KERNEL)
         await session.until(lambda: not shown(session, uri))
 
@@ -107,7 +112,7 @@ async def test_what_an_earlier_session_found_is_known_at_once(tmp_path):
         assert known["kernels"] == [{"name": "scale", "line": 0}]
         session.open(kernel, language="cuda")
         assert await session.until(lambda: shown(session, uri)) == found
-        session.edit(uri, WRONG + "\n")
+        session.edit(uri, WRONG + "#define MORE\n")
         assert (await session.request("checks", asked))["older"]
         asked = {"textDocument": {"uri": other.as_uri()}}
         assert (await session.request("checks", asked))["reason"] is None, "its name is another: it was never checked"

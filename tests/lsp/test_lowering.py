@@ -187,7 +187,7 @@ async def test_the_job_asks_the_model_and_tells_what_came_of_it(tmp_path, server
 @pytest.mark.thorough
 async def test_notes_of_a_search_are_shown(tmp_path):
     kernel = write_softmax(tmp_path)
-    quick = {"refine": {"untimed": True, "budget": 5}, "judge": {"families": ["normal"]}}
+    quick = {"refine": {"untimed": True, "budget": 15}, "judge": {"families": ["normal"]}}
     can = {name: value for name, value in EVERYTHING.items() if name != "experimental"}
     async with editor(tmp_path, environment=NO_GPU, capabilities=can, **quick) as session:
         uri = session.open(kernel)

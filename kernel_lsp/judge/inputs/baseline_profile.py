@@ -15,6 +15,7 @@ from kernel_lsp.errors import CannotJudgeError, RunnerError, WorkloadError
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs import drawing, plan, runs
 from kernel_lsp.judge.inputs.compare import OutputForm, form_of, ruling_on
+from kernel_lsp.judge.inputs.counting import InputCount, OnInputs, unobserved
 from kernel_lsp.judge.inputs.draw import PLAIN, WEIGHTS, Draw
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of
 from kernel_lsp.judge.inputs.strength import measure_strength
@@ -92,7 +93,9 @@ class BaselineProfile:
         return max(harness.settings.runner.deadline_floor_s, harness.settings.runner.deadline_factor * own)
 
 
-async def measure_baseline(harness: Harness, baseline: Subject, *, every_case: bool = False) -> BaselineProfile:
+async def measure_baseline(
+    harness: Harness, baseline: Subject, *, every_case: bool = False, on_inputs: OnInputs = unobserved
+) -> BaselineProfile:
     """Run the baseline on every set of inputs and return what may be required of a candidate.
 
     `findings.ruling` is set where the baseline itself is wrong, hangs or crashes on plain inputs. That ends it, but
@@ -108,20 +111,22 @@ async def measure_baseline(harness: Harness, baseline: Subject, *, every_case: b
         profile.findings.passed("what is right", harness.workload.right)
     order = await plan.case_order(harness, profile.findings)
     plan.note_limits(harness, order, profile.findings)
-    measuring, rng = _Measuring(harness, baseline, profile), random.SystemRandom()
+    measuring, rng = _Measuring(harness, baseline, profile, on_inputs), random.SystemRandom()
     leaders = plan.leaders_of(harness, order, baseline.built)
+    first, last = [*plan.first_inputs(harness, order, leaders, rng)], plan.last_families(harness)
+    decisive = [case for case in order if case not in harness.workload.advisory]
+    measuring.count.plan(harness, first, decisive, last)
     try:
-        for case, family in plan.first_inputs(harness, order, leaders, rng):
+        for case, family in first:
             await measuring.family(case, family)
             if profile.findings.ruling is not None:
                 if every_case:
                     await measuring.cases_left(order[order.index(case) + 1 :])
                 return profile
-        for case in order:
-            if case not in harness.workload.advisory:
-                await measuring.touched(case)
-                await measuring.arguments(case)
-        for family in plan.last_families(harness):
+        for case in decisive:
+            await measuring.touched(case)
+            await measuring.arguments(case)
+        for family in last:
             await measuring.family(order[0], family)
         for family in plan.later_layouts(harness, profile.managed(order[0])):
             await measuring.family(order[0], family)
@@ -146,8 +151,9 @@ async def measure_baseline(harness: Harness, baseline: Subject, *, every_case: b
 class _Measuring:
     """One pass over all inputs; those that may end in a fault run in another process than the timed one."""
 
-    def __init__(self, harness: Harness, baseline: Subject, profile: BaselineProfile) -> None:
+    def __init__(self, harness: Harness, baseline: Subject, profile: BaselineProfile, on_inputs: OnInputs) -> None:
         self._harness, self._baseline, self._profile = harness, baseline, profile
+        self.count = InputCount(on_inputs)
         self._probe: Subject | None = None
         self._next: dict[tuple[int, int], int] = {}
         self.seconds: dict[tuple[int, str], float] = {}
@@ -156,6 +162,7 @@ class _Measuring:
     async def family(self, case: int, family: str) -> None:
         """Add a family's inputs on a case if the baseline is right on them; failing on plain ones ends all."""
         begun = time.perf_counter()
+        self.count.begin(case)
         await self._family(case, family)
         self.seconds[case, family] = time.perf_counter() - begun
 
@@ -248,6 +255,7 @@ class _Measuring:
 
     async def touched(self, case: int) -> None:
         """Add inputs that expose a version which repeats its last answer after comparing a few samples of them."""
+        self.count.begin(case)
         if (plain := self._profile.plain(case)) is not None:
             await self._add(await drawing.touch(self._harness, plain), self._baseline)
 
@@ -265,6 +273,7 @@ class _Measuring:
                 detail = "right answers take long here; all weights are tried together"
                 profile.findings.skipped("inputs: each weight alone", detail, harness.cases[case])
                 break
+            self.count.begin(case)
             draw, varied = await drawing.vary(harness, plain, number)
             if draw is None:
                 profile.unvaried[name] = varied.why
@@ -314,18 +323,7 @@ class _Measuring:
         findings.skipped(f"inputs: {draw.family}", why, self._harness.cases[draw.case])
 
     def _unaffordable(self, draw: Draw) -> str:
-        """Return why there is no time to run the baseline on these inputs; empty if there is time."""
-        harness, launch_time = self._harness, self._harness.launch_time
-        if harness.gpu is None:
-            return "" if plan.affordable(harness, draw, self._profile.findings) else plan.TOO_SLOW
-        if (seconds := launch_time.launch_s.get(draw.case)) is not None:
-            spare = not launch_time.is_slow(draw.case) or launch_time.affords_inputs(seconds)
-            return "" if spare else f"a launch of the baseline takes {seconds:.1f} s there"
-        known = [(launch_time.launch_s.get(d.case, 0.0), d) for d in self._profile.draws if d.is_plain]
-        expected = max((s * max(1.0, draw.input_bytes / max(d.input_bytes, 1)) for s, d in known), default=0.0)
-        if launch_time.affords_case(expected):
-            return ""
-        return f"a launch of the baseline is expected to take {expected:.1f} s there; this case is not judged"
+        return plan.unaffordable(self._harness, draw, self._profile.draws, self._profile.findings)
 
     async def _run_again(self, draw: Draw) -> Ruling | None:
         """Run the baseline on other plain inputs of a case; announce the cost of judging if the baseline is slow."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from kernel_lsp.errors import CannotJudgeError, KernelLspError
-from kernel_lsp.judge.emulation import EmulatedFinding, EmulatedRun
+from kernel_lsp.judge.emulation import EmulatedFinding, EmulatedRun, placed_message
 from kernel_lsp.judge.errors import UnjudgedError, reason_of
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.verdict import Check, CheckStatus, ErrorFigures, Outcome, Stage
@@ -73,7 +73,6 @@ def ruling_of(error: Exception, doing: str, case: str) -> Ruling:
 
 def ruling_of_finding(finding: EmulatedFinding, run: EmulatedRun) -> Ruling:
     """Return the ruling for a finding of the emulator: a fault on a GPU, or an answer that varies between runs."""
-    place = f"line {finding.line}: " if finding.line else ""
     inputs = "" if run.family == "normal" else f" with {run.family} inputs"
     outcome, stage = (Outcome.WRONG, Stage.CORRECT) if finding.kind in _AMISS else (Outcome.RUN_FAILED, Stage.RUN)
-    return Ruling(outcome, stage, f"on case {run.case}{inputs}, {place}{finding.message}")
+    return Ruling(outcome, stage, f"on case {run.case}{inputs}, {placed_message(finding)}")

@@ -155,6 +155,24 @@ def note_limits(harness: Harness, order: Sequence[int], findings: Findings) -> N
         findings.skipped(f"inputs: any `{name}`", detail)
 
 
+def unaffordable(harness: Harness, draw: Draw, managed: Sequence[Draw], findings: Findings) -> str:
+    """Return why there is no time to run the baseline on these inputs; empty if there is time.
+
+    `managed` are inputs on which it was right.
+    """
+    if harness.gpu is None:
+        return "" if affordable(harness, draw, findings) else TOO_SLOW
+    launch_time = harness.launch_time
+    if (seconds := launch_time.launch_s.get(draw.case)) is not None:
+        spare = not launch_time.is_slow(draw.case) or launch_time.affords_inputs(seconds)
+        return "" if spare else f"a launch of the baseline takes {seconds:.1f} s there"
+    known = [(launch_time.launch_s.get(d.case, 0.0), d) for d in managed if d.is_plain]
+    expected = max((s * max(1.0, draw.input_bytes / max(d.input_bytes, 1)) for s, d in known), default=0.0)
+    if launch_time.affords_case(expected):
+        return ""
+    return f"a launch of the baseline is expected to take {expected:.1f} s there; this case is not judged"
+
+
 def affordable(harness: Harness, draw: Draw, findings: Findings) -> bool:
     """Return True if one more run fits into the time for emulation.
 

@@ -73,6 +73,7 @@ class OpenTexts:
         if document is not None:
             self._board.parse(document)
             self._analysis.request(document)
+            self._background.start(self._checks.changed(document))
 
     def did_close(self, params: types.DidCloseTextDocumentParams) -> None:
         """Forget a closed text."""

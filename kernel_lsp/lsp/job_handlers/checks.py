@@ -14,8 +14,9 @@ from kernel_lsp.source.files import read_source
 
 async def check_text(job: JobContext) -> dict[str, Any]:
     """Check the text as it is in the editor; return the report."""
-    job.doing("checking")
-    [report] = await check([job.source], job.settings, store=job.store, texts=job.texts)
+    [report] = await check(
+        [job.source], job.settings, store=job.store, texts=job.texts, pool=job.pool, on_step=job.step
+    )
     return as_result(report)
 
 
@@ -26,8 +27,7 @@ def as_result(report: FileReport) -> dict[str, Any]:
 
 async def record(job: JobContext) -> dict[str, Any]:
     """Record the file's current costs, the base of later checks; nothing is recorded if it has errors."""
-    job.doing("checking and timing")
-    [report] = await check([read_source(job.path)], job.settings, record=True)
+    [report] = await check([read_source(job.path)], job.settings, record=True, pool=job.pool, on_step=job.step)
     written = record_baseline([report]) if report.resources else []
     count = len(report.resources)
     kernels = f"{count} kernel{' is' if count == 1 else 's are'}"

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
+from kernel_lsp.check.record import CheckStep
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.judge.target import Target, make_target, make_targets
 from kernel_lsp.judge.verdict import Verdict
@@ -67,6 +68,10 @@ class JobContext:
     def doing(self, what: str) -> None:
         """Report the current activity to the server, in a few words."""
         self.emit({"doing": what})
+
+    def step(self, step: CheckStep) -> None:
+        """Report a step of a check to the server."""
+        self.emit({"doing": step.doing, "share": step.share})
 
     def decided(self, verdict: Verdict) -> None:
         """Store a verdict and send it to the server."""

@@ -1,9 +1,9 @@
 """Run one job, in a process of its own; `catalog.JOBS` names the function for each kind.
 
 Parameters: `work`, `path`, `kernel` (or null), `label` (or null), `texts` (open files as they are in the editor, by
-path) and `settings` (the tree as JSON). Events: `{"doing": text}`, `{"progress": refine.progress.SearchProgress}`,
-`{"verdict": judge.verdict.Verdict}`, sent when it has been stored, `{"confirmed": Verdict}` before the final checks of
-a gain, and `{"notice": text}`.
+path) and `settings` (the tree as JSON). Events: `{"doing": text}`, with the `share` of the work that is done where it
+is known, `{"progress": refine.progress.SearchProgress}`, `{"verdict": judge.verdict.Verdict}`, sent when it has been
+stored, `{"confirmed": Verdict}` before the final checks of a gain, and `{"notice": text}`.
 
 The handler returns a dict: `reason`, how the job ended, one sentence for the user; `verdict`, the id of the verdict
 that this rests on, or None; `notes`, if any, further sentences for the user; and what else its kind of job has found.

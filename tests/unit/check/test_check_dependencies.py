@@ -47,7 +47,7 @@ def test_every_file_that_is_read_is_known(path):
 def test_the_key_changes_with_each_text(path, name):
     before = key(path)
     file = path.with_name(name)
-    file.write_text(file.read_text() + "\n")
+    file.write_text(file.read_text() + "\n#define X\n" if name == "scale.cu" else file.read_text() + "\n")
     assert key(path) != before
 
 

@@ -4,7 +4,7 @@ import pytest
 from rich.padding import Padding
 from rich.table import Table
 
-from kernel_lsp.cli.console import out
+from kernel_lsp.cli.console import err, out
 
 
 def test_lines_of_a_log_end_where_their_text_does(capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,3 +19,14 @@ def test_lines_of_a_log_end_where_their_text_does(capsys: pytest.CaptureFixture[
     assert printed.splitlines()[:3] == ["  a paragraph", "", "  and another"]
     assert printed.splitlines()[-1] == "n=2   FASTER"
     assert not any(line.endswith(" ") for line in printed.splitlines())
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_a_log_shows_no_progress(
+    forced: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if forced:  # as CI does for the sake of colours
+        monkeypatch.setattr(err, "_force_terminal", True)
+    with err.status("checking 3 files") as status:
+        status.update("checking, 1 of 3 done")
+    assert capsys.readouterr().err == ""

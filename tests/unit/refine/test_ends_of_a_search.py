@@ -1,13 +1,21 @@
-"""A search that ends leaves nothing running: its caller closes the session that the strategy uses."""
+"""A search that ends leaves nothing running and keeps within the time that its user allowed."""
 
 import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from kernel_lsp.refine import search
+from kernel_lsp.config.settings import RefineSettings, Settings
+from kernel_lsp.device.choice import target_device
+from kernel_lsp.refine import run, search, workbench
+from kernel_lsp.refine.progress import SearchProgress
 from kernel_lsp.refine.strategies import Strategy
+from kernel_lsp.source.candidate import SourceFile
 
 
 @pytest.fixture
@@ -23,7 +31,8 @@ def strategy(monkeypatch):
             await asyncio.sleep(0.05)
             did.append("tidied up")
 
-    bench = SimpleNamespace(settled=lambda: None, finish=lambda _: None, result=SimpleNamespace(cancelled=False))
+    goes_on = {"settled": lambda: None, "out_of_time": lambda: None}
+    bench = SimpleNamespace(**goes_on, finish=lambda _: None, result=SimpleNamespace(cancelled=False))
     monkeypatch.setattr(search, "Workbench", lambda *_, **__: bench)
     monkeypatch.setitem(search.STRATEGIES, "tuner-only", Strategy(tidy))
     return did
@@ -58,3 +67,58 @@ def test_what_a_strategy_raises_is_raised(strategy, monkeypatch):
     monkeypatch.setitem(search.STRATEGIES, "tuner-only", Strategy(fail))
     with pytest.raises(LookupError, match="nothing to try"):
         asyncio.run(search.refine(SESSION, budget=60.0))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A made-up clock: `now` in seconds."""
+    made_up = SimpleNamespace(now=1000.0)
+    for module in (run, workbench):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: made_up.now, strftime=time.strftime))
+    return made_up
+
+
+def idle_session(budget: float) -> Any:
+    """What a search asks of a session in which nothing can be timed."""
+    chosen = Settings(refine=RefineSettings(budget=budget, strategy="tuner-only", untimed=True))
+    return SimpleNamespace(settings=chosen, device=target_device(None, ["sm_90"]), gpu=None, measured=None)
+
+
+@pytest.mark.parametrize(
+    ("opening", "left", "reason"),
+    [
+        (26.0, 60.0 - 26.0 - 4.0, "nothing can be timed here, as this machine has no GPU: of 0 candidates 0 build"),
+        (
+            57.4,
+            None,
+            "building and measuring the kernel took 57 s of the 60 s in `refine.budget`, so nothing was tried",
+        ),
+    ],
+)
+def test_the_budget_counts_from_when_the_user_asked(
+    opening: float, left: float | None, reason: str, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+    shown: list[SearchProgress] = []
+
+    @asynccontextmanager
+    async def open_slowly(*_: object) -> AsyncGenerator[Any]:
+        clock.now += opening
+        yield idle_session(60.0)
+
+    async def look(bench: workbench.Workbench, _: Settings) -> None:
+        seen.append(bench.left())
+        clock.now += 2.0
+        bench.show("looking")
+
+    monkeypatch.setattr(run, "open_session", open_slowly)
+    monkeypatch.setattr(run, "Journal", lambda *_: None)
+    monkeypatch.setitem(search.STRATEGIES, "tuner-only", Strategy(look))
+    target = cast(Any, SimpleNamespace(source=SourceFile(Path("k.cu"), "")))
+    asked = run.refine_target(
+        target, idle_session(60.0).settings, cast(Any, None), asyncio.Event(), on_progress=shown.append
+    )
+    found = asyncio.run(asked)
+    assert seen == ([] if left is None else [pytest.approx(left)])
+    assert [one.elapsed for one in shown] == ([] if left is None else [pytest.approx(opening + 2.0)])
+    assert found.reason == reason
