@@ -51,11 +51,12 @@ def workload_of(module: ModuleType, path: Path) -> Workload:
             raise WorkloadError(f"`reference` takes {parameter}", path, line_of(reference), fix)
     names = tuple(parameters)
     if launch is not None and len(inspect.signature(launch).parameters) != len(names) + 1:
+        taken = ", ".join(inspect.signature(launch).parameters)
         raise WorkloadError(
-            f"`launch` takes {len(inspect.signature(launch).parameters)} parameters, `reference` {len(names)}",
+            f"`launch` takes ({taken}), but `reference` takes ({', '.join(names)})",
             path,
             line_of(launch),
-            "`launch` takes the module first and then exactly what `reference` takes.",
+            f"Let `launch` take the module first and then the same: launch({', '.join(('module', *names))}).",
         )
     tolerance = getattr(module, "TOLERANCE", None)
     if tolerance is not None and not (

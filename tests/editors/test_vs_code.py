@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from tests.scale_kernel import KERNEL, WORKLOAD
 
 HERE = Path(__file__).parent / "vscode"
 EXTENSION = ROOT / "extension"
-LARGEST = 2 * 2**20
+LARGEST = 2.5 * 2**20
 SCREENSHOTS = Path(__file__).parent / "screenshots"
 
 STAND_IN = """#!/bin/sh
@@ -122,6 +123,20 @@ def test_the_problem_matcher_reads_what_a_check_prints(tmp_path):
 
 def test_the_package_is_small(vsix):
     assert vsix.stat().st_size < LARGEST
+
+
+@pytest.mark.thorough
+def test_a_package_for_one_platform_and_the_pre_release_channel(vsix):
+    done = run(
+        [shutil.which("npm"), "run", "--silent", "package", "--", "--target", "linux-arm64", "--pre-release"],
+        {"PYTHON": sys.executable},
+        cwd=EXTENSION,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    with zipfile.ZipFile(EXTENSION / "kernel-lsp-linux-arm64.vsix") as package:
+        manifest = package.read("extension.vsixmanifest").decode()
+    assert 'TargetPlatform="linux-arm64"' in manifest
+    assert re.search(r'Id="Microsoft.VisualStudio.Code.PreRelease" Value="true"', manifest)
 
 
 def test_in_the_extension_host(vsix, tmp_path):
