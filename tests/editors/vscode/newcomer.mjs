@@ -23,7 +23,7 @@ await sit({ vsix, trusting: false, settings }, folder, "scale_bias.cu", async (m
         await page.keyboard.press("Escape"); // fixes of a finding are checked themselves before they are offered
         return false;
       }
-      await me.shot(title.startsWith("Use") ? "63-the-draft-and-its-fix" : "65-the-fix");
+      await me.shot(title.startsWith("Use") ? "73-the-draft-and-its-fix" : "75-the-fix");
       await found.click();
       return true;
     });
@@ -31,7 +31,7 @@ await sit({ vsix, trusting: false, settings }, folder, "scale_bias.cu", async (m
 
   const banner = page.locator(".banner-banner, .part.banner").locator("a", { hasText: "Manage" }).first();
   await banner.waitFor();
-  await me.shot("60-do-you-trust-it");
+  await me.shot("70-do-you-trust-it");
   await banner.click();
   await page.locator(".workspace-trust-editor .monaco-button", { hasText: "Trust" }).first().click();
   await me.status("Restricted Mode").waitFor({ state: "detached" });
@@ -41,16 +41,16 @@ await sit({ vsix, trusting: false, settings }, folder, "scale_bias.cu", async (m
 
   const missing = me.toast("was not found on this machine");
   await missing.waitFor();
-  await me.shot("61-no-server");
+  await me.shot("71-no-server");
   await me.press(missing, "Install");
   await me.lens("Draft a workload").waitFor();
-  await me.shot("62-the-next-step");
+  await me.shot("72-the-next-step");
 
   await me.pick("Draft a workload");
   await line(draft, "x * scale + bias").waitFor();
   await choose("Use this workload");
   await kernel.locator(".squiggly-error").first().waitFor();
-  await me.shot("64-a-mistake-at-its-line");
+  await me.shot("74-a-mistake-at-its-line");
 
   const { x, y } = await line(kernel, "y[i] = x[i]").boundingBox();
   await page.mouse.click(x + 60, y + 9); // a line that is longer than its editor has its middle elsewhere
@@ -58,14 +58,14 @@ await sit({ vsix, trusting: false, settings }, folder, "scale_bias.cu", async (m
   await line(kernel, "if (i < rows * cols)").waitFor();
   await me.lens("checks passed").waitFor();
   await me.lens("occupancy").waitFor();
-  await me.shot("66-checked");
+  await me.shot("76-checked");
 
   await me.pick("occupancy");
   await page.locator('.tab[data-resource-name="scale_bias.cu.nvsass"]').first().waitFor();
   await page.locator(".view-line", { hasText: "ISETP.GE" }).first().waitFor();
-  await me.shot("67-machine-code");
+  await me.shot("77-machine-code");
 
-  me.film("68-first-minutes", 10);
+  me.film("78-first-minutes", 10);
 
   const clicks = await page.evaluate(() => window.clicks);
   me.say(`${clicks} clicks, and Ctrl+. twice`);
