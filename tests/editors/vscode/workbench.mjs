@@ -244,6 +244,11 @@ export class Person {
   /** Replaces a text in a file as an author would, without saving it. */
   async edit(name, before, after) {
     await this.open(name);
+    await this.replace(before, after);
+  }
+
+  /** The same in the editor that is seen. */
+  async replace(before, after) {
     const line = this.page.locator(".editor-instance .view-line", { hasText: before }).first();
     await line.click();
     await this.page.keyboard.press("Control+h");
