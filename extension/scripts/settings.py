@@ -66,10 +66,13 @@ def _property(option: Option) -> dict[str, Any]:
     if found["type"] == ["string", "null"] and "enum" not in found:
         # VS Code edits no text in place that may be null; the extension tells the server null for an empty one.
         found, default = {"type": "string"}, default or ""
+    if "enum" in found:
+        found["enum"] = [*found["enum"], *([None] if default is None else [])]
+        found["enumDescriptions"] = [option.values[one or "unset"] for one in found["enum"]]
     if option.key not in _COMPUTED:
         found["default"] = default
     scope = "machine-overridable" if option.key.startswith("paths.") else "window"
-    return found | {"scope": scope, "markdownDescription": option.field.description}
+    return found | {"scope": scope, "markdownDescription": option.about}
 
 
 def _kept(schema: dict[str, Any]) -> dict[str, Any]:

@@ -152,6 +152,7 @@ export function activate(context: vscode.ExtensionContext): void {
   command("refreshKernels", () => {
     kernels.refresh();
   });
+  command("findKernel", () => kernels.find());
   command("menu", () => showMenu(server, jobs));
   command("restart", () => server.restart());
   command("log", () => {

@@ -80,6 +80,29 @@ export class KernelsView implements vscode.TreeDataProvider<Row>, vscode.Disposa
     }, PAUSE_MS);
   }
 
+  /** Lets the user pick one of all kernels by its name, those in folded files too, and goes to it. */
+  async find(): Promise<void> {
+    const itemsOf = (file: FileRow) =>
+      file.kernels.map((kernel) => ({
+        label: `${mark(file)}${kernel.name}`,
+        description: vscode.workspace.asRelativePath(vscode.Uri.parse(file.uri)),
+        file,
+        kernel,
+      }));
+    const items = this.server.request("kernels", {}).then(({ files }) => files.flatMap(itemsOf));
+    const options = { title: "Kernels", placeHolder: "Pick one to go to it", matchOnDescription: true };
+    const picked = await vscode.window.showQuickPick(items, options);
+    if (picked === undefined) return;
+    const selection = new vscode.Range(picked.kernel.line, 0, picked.kernel.line, 0);
+    await vscode.window.showTextDocument(vscode.Uri.parse(picked.file.uri), { selection });
+    const row = this.#rows
+      .flatMap((one) => one.children)
+      .find(
+        (one) => one.kind === "kernel" && one.file.uri === picked.file.uri && one.kernel.line === picked.kernel.line,
+      );
+    if (row !== undefined && this.#view.visible) await this.#view.reveal(row, { select: true });
+  }
+
   getChildren(row?: Row): Row[] {
     return row === undefined ? this.#rows : row.children;
   }
@@ -131,6 +154,11 @@ export class KernelsView implements vscode.TreeDataProvider<Row>, vscode.Disposa
     if (!haveSameIds(before, this.#rows)) this.#changed.fire(undefined);
     else if (changed.length > 0) this.#changed.fire(changed);
   }
+}
+
+function mark(file: FileRow): string {
+  if (file.passed === null) return "";
+  return file.passed ? "$(pass) " : "$(error) ";
 }
 
 function fileOf(row: Row): string | undefined {

@@ -198,6 +198,10 @@ export interface ServerStatus {
   model: string | null;
   /** Those in force. */
   proposers: string[];
+  /** True if a search can be started here: there is a GPU, or `refine.untimed` is set for a file in sight. */
+  searches: boolean;
+  /** Why the text that came last could not be compiled, where that is not the text's fault; else null. */
+  trouble: string | null;
 }
 
 /** The GPU used for timing. */

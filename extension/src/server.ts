@@ -162,6 +162,16 @@ export class Server implements vscode.Disposable {
     }
   }
 
+  async #askForStatus(): Promise<void> {
+    try {
+      this.status = await this.request("status", {});
+    } catch (error) {
+      this.log.warn(`the state of the server is not known: ${String(error)}`);
+      return;
+    }
+    this.#tellOfChange();
+  }
+
   #make(command: string): LanguageClient {
     const client = new QuietClient(
       SECTION,
@@ -189,6 +199,9 @@ export class Server implements vscode.Disposable {
     });
     client.onNotification("kernelLsp/jobProgress", (job: JobRecord) => {
       this.#heard.fire(job);
+    });
+    client.onNotification("kernelLsp/statusChanged", () => {
+      if (this.isRunning) void this.#askForStatus();
     });
     client.onDidChangeState(({ oldState, newState }) => {
       if (
@@ -295,6 +308,11 @@ export class Server implements vscode.Disposable {
     this.problem = problem;
     if (state !== "running") this.status = undefined;
     void vscode.commands.executeCommand("setContext", "kernelLsp.state", state);
+    this.#tellOfChange();
+  }
+
+  #tellOfChange(): void {
+    void vscode.commands.executeCommand("setContext", "kernelLsp.searches", this.status?.searches === true);
     this.#changed.fire();
   }
 }
@@ -309,7 +327,7 @@ class QuietClient extends LanguageClient {
 function declare(capabilities: ClientCapabilities): void {
   capabilities.experimental = {
     ...(capabilities.experimental as object | undefined),
-    kernelLsp: { jobProgress: true },
+    kernelLsp: { jobProgress: true, statusChanged: true },
   };
   // A variant is seen in a difference view before it is applied; a second preview, with its boxes unticked, is no help.
   delete capabilities.workspace?.workspaceEdit?.changeAnnotationSupport;

@@ -45,12 +45,14 @@ export class StatusItem implements vscode.Disposable {
       return;
     }
     const doing = running.length === 1 ? running[0]?.title : `${running.length} jobs`;
-    this.#item.text = running.length > 0 ? `$(sync~spin) ${doing ?? ""}` : `$(${ICONS[state]}) Kernel LSP`;
-    const failing = state === "missing" || state === "failed";
+    const troubled = typeof this.server.status?.trouble === "string";
+    const icon = troubled ? "warning" : ICONS[state];
+    this.#item.text = running.length > 0 ? `$(sync~spin) ${doing ?? ""}` : `$(${icon}) Kernel LSP`;
+    const failing = state === "missing" || state === "failed" || troubled;
     this.#item.backgroundColor = failing ? new vscode.ThemeColor("statusBarItem.warningBackground") : undefined;
     this.#item.tooltip = this.#tooltip();
     this.#item.accessibilityInformation = {
-      label: `Kernel LSP, ${state}${doing !== undefined && running.length > 0 ? `, ${doing}` : ""}`,
+      label: `Kernel LSP, ${state}${troubled ? ", not compiling" : ""}${doing !== undefined && running.length > 0 ? `, ${doing}` : ""}`,
     };
     this.#item.show();
   }
@@ -124,7 +126,8 @@ export async function showMenu(server: Server, jobs: Jobs): Promise<void> {
 
 function brief(server: Server): string {
   if (server.status === undefined) return server.problem || `The server is ${server.state}.`;
-  const { gpu, version, model } = server.status;
+  const { gpu, version, model, trouble } = server.status;
+  if (trouble !== null) return `Not compiled: ${trouble}`;
   return `${version} · ${gpu === null ? "no GPU" : gpu.name} · ${model ?? "no model"}`;
 }
 
@@ -134,6 +137,7 @@ function describe(server: Server): [string, string][] {
     ["Server", server.problem || (server.state === "running" ? `running, ${status?.version ?? ""}` : server.state)],
   ];
   if (status !== undefined) {
+    if (status.trouble !== null) found.push(["Not compiled", status.trouble]);
     found.push([
       "GPU",
       status.gpu === null

@@ -28,8 +28,8 @@ class Shell(Protocol):
         """Run a cell as the user would."""
 
 
-def load(shell: Shell) -> None:
-    """Add the magic to a shell."""
+def load_ipython_extension(shell: Shell) -> None:
+    """Add the magic to a shell; IPython calls this for `%load_ext kernel_lsp.cli.notebook`."""
     magic = CellMagic(shell)
     shell.register_magic_function(magic.run, magic_kind="cell", magic_name="kernel_lsp")
 

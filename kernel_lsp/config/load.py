@@ -41,6 +41,17 @@ class Option:
         """Return the environment variable that sets it."""
         return _ENVIRONMENT_PREFIX + self.key.replace(".", "_").upper()
 
+    @property
+    def about(self) -> str:
+        """Return its meaning, one line."""
+        return (self.field.description or "").partition("\n")[0]
+
+    @property
+    def values(self) -> dict[str, str]:
+        """Return the meaning of each value that it may have, as its docstring lists them; empty if it lists none."""
+        listed = (self.field.description or "").partition("\n\n")[2].splitlines()
+        return dict(line.split(": ", 1) for line in listed)
+
     def validate(self, value: object, base: Path | None) -> object:
         """Return the value in its declared type.
 
@@ -152,7 +163,7 @@ def _checked(key: str, value: object, layer: _Layer) -> object:
         why = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
         name = option.variable if layer.name == "the environment" else key
         message = f"`{name} = {_as_written(value)}` in {layer.name} is not usable: {why}."
-        raise _problem(message, key, layer, f"It is: {option.field.description}") from None
+        raise _problem(message, key, layer, f"It is: {option.about}") from None
 
 
 def _problem(message: str, key: str, layer: _Layer, fix: str) -> ConfigurationError:

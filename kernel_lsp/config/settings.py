@@ -95,9 +95,17 @@ class JudgeSettings(_Section):
     allow_slower_cases: bool = False
     """Accept a variant that is faster on the whole and slower on single cases."""
     sanitize: Literal["auto", "off"] = "auto"
-    """Run a candidate under compute-sanitizer and the emulator before it is called faster: auto or off."""
+    """Run a candidate under compute-sanitizer and the emulator before it is called faster: auto or off.
+
+    auto: The emulator, and compute-sanitizer where it is installed.
+    off: Neither of them.
+    """
     steady_load: Literal["auto", "off"] = "auto"
-    """Look whether a gain survives a steady load: for 0.3 s, or up to 4 s if the clock falls too far: auto or off."""
+    """Look whether a gain survives a steady load: for 0.3 s, or up to 4 s if the clock falls too far: auto or off.
+
+    auto: Before it is called faster.
+    off: Never.
+    """
 
     def wants(self, family: str) -> bool:
         """Return True if an input family is to be checked with, where it applies."""
@@ -121,7 +129,15 @@ class RefineSettings(_Section):
     proposers: Annotated[list[Proposer], Names] = ["rewriter", "tuner"]
     """Who proposes candidates, in this order: `rewriter`, `tuner`, or a function of your own as `module:name`."""
     strategy: Literal["tuner-only", "serial", "beam", "archive", "tree", "tuner-then-model"] = "tuner-then-model"
-    """How the search asks a model, if at all. Only `tuner-then-model` does without one if none is served."""
+    """How the search asks a model, if at all. Only `tuner-then-model` does without one if none is served.
+
+    tuner-only: Rewrites and settings; no model is asked.
+    serial: A model is asked in independent conversations.
+    beam: A model is asked; the best conversations are copied after each turn.
+    archive: First without a model; then it goes on from the best candidate of each approach.
+    tree: First without a model; then it plans steps from the best, and takes the likeliest.
+    tuner-then-model: First without a model; then one is asked if it is served.
+    """
     trajectories: int = Field(default=4, ge=1, le=256)
     """Conversations with a model side by side."""
     turns: int | None = Field(default=None, ge=1, le=64)
@@ -135,7 +151,12 @@ class RefineSettings(_Section):
     second_opinion: bool = False
     """Ask for bottleneck, method and plan from the kernel's profile before each further turn of a model."""
     write: Literal["cuda", "triton"] | None = None
-    """Language of a kernel for a plain PyTorch module; by default that of the model's training, else CUDA."""
+    """Language of a kernel for a plain PyTorch module; by default that of the model's training, else CUDA.
+
+    cuda: CUDA C++.
+    triton: Triton, in Python.
+    unset: That of the model's training, else CUDA.
+    """
     untimed: bool = False
     """Search even without a GPU: candidates are built and checked, but no speedup is claimed."""
 
@@ -250,7 +271,12 @@ class EditorSettings(_Section):
     variant_lens: bool = True
     """Show verified variants above their kernel."""
     machine_code_hover: Literal["off", "summary", "full"] = "summary"
-    """Show in a line's hover what it became: nothing, its counts, or the instructions."""
+    """Show in a line's hover what it became: nothing, its counts, or the instructions.
+
+    off: No machine code.
+    summary: One line with the number of instructions, loads and live registers.
+    full: Every instruction.
+    """
     register_hints: bool = False
     """Show live registers at the end of each line."""
     sector_hints: bool = False

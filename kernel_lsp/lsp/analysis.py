@@ -29,7 +29,11 @@ _SHOWN = tuple(field.name for field in fields(CompiledKernel))
 
 
 class Analysis:
-    """The latest results, and the pending requests for newer ones."""
+    """The latest results, and the pending requests for newer ones.
+
+    Attributes:
+        trouble: why the text that came last was not compiled, where that is not its fault; else None.
+    """
 
     def __init__(
         self,
@@ -52,6 +56,7 @@ class Analysis:
         self._lines: dict[str, tuple[str, dict[int, list[MachineLine]]]] = {}
         self._counters: dict[str, tuple[str, list[dict[str, Any]]]] = {}
         self._excused: set[str] = set()
+        self.trouble: str | None = None
         self._movement = asyncio.Event()
 
     def of(self, document: Document) -> tuple[CompiledText, ...]:
@@ -158,23 +163,28 @@ class Analysis:
         task.add_done_callback(lambda done: self._compiled(document.uri, done))
 
     async def _compile(self, document: Document) -> None:
+        trouble = None
         try:
             answer = await self._ask(document, "facts", on_event=lambda event: self._hear(document, event))
         except (ServiceFailure, RunnerError) as failure:  # nothing that the text could be blamed for
-            self._excuse(str(failure))
-            answer = []
+            trouble, answer = str(failure), []
         except KernelLspError as error:
             answer = [_complaint(document, error)]
+        self._note_trouble(trouble)
         self._take(document, tuple(map(_compiled, answer)))
         if self._facts.get(document.uri) == self.of(document) and self.of(document):
             self._background.start(self._disassemble(document))
 
-    def _excuse(self, why: str) -> None:
-        """Tell the user, once for each reason, why a text was not compiled."""
-        log.warning("not compiled: %s", why)
-        if why not in self._excused:
-            self._excused.add(why)
-            self._client.show(f"Kernel LSP could not compile: {why}")
+    def _note_trouble(self, why: str | None) -> None:
+        """Log why a text was not compiled; a client that shows the server's state shows it, others a message, once."""
+        if why is not None:
+            log.warning("not compiled: %s", why)
+            if why not in self._excused and not self._client.wants_status:
+                self._excused.add(why)
+                self._client.show(f"Kernel LSP could not compile: {why}")
+        if why != self.trouble:
+            self.trouble = why
+            self._client.tell_status()
 
     def _hear(self, document: Document, event: dict[str, Any]) -> None:
         """Show the facts that come before those of the workload's launches, if nothing better is known."""

@@ -9,6 +9,7 @@ from pygls.protocol import default_converter
 from kernel_lsp import __version__
 from kernel_lsp.lsp import initialize
 from kernel_lsp.lsp.protocol import Protocol
+from kernel_lsp.lsp.requests import STATUS_CHANGED
 
 
 class EditorConnection(LanguageServer):
@@ -35,11 +36,18 @@ class EditorConnection(LanguageServer):
     @property
     def wants_job_progress(self) -> bool:
         """True if the client asked for typed progress, in its experimental capabilities."""
-        said: Any = self.client_capabilities.experimental
-        try:
-            return said["kernelLsp"]["jobProgress"] is True
-        except (KeyError, TypeError):
-            return False
+        return self._wants("jobProgress")
+
+    @property
+    def wants_status(self) -> bool:
+        """True if the client asked to be told when the state of the server changes: it shows it, also what is wrong."""
+        return self._wants("statusChanged")
+
+    @property
+    def asks_user(self) -> bool:
+        """True if the client shows questions to its user, with answers to choose from."""
+        window = self.client_capabilities.window
+        return window is not None and window.show_message is not None
 
     @property
     def shows_documents(self) -> bool:
@@ -78,6 +86,17 @@ class EditorConnection(LanguageServer):
         """Show the user a message."""
         self.window_show_message(types.ShowMessageParams(kind, message))
 
+    async def choose(self, kind: types.MessageType, message: str, *answers: str) -> str | None:
+        """Ask the user, and return the answer that was chosen; None if none was."""
+        items = [types.MessageActionItem(answer) for answer in answers]
+        given = await self.window_show_message_request_async(types.ShowMessageRequestParams(kind, message, items))
+        return given.title if given is not None and given.title in answers else None
+
+    def tell_status(self) -> None:
+        """Tell a client that shows the state of the server to ask for it again."""
+        if self.wants_status:
+            self.protocol.notify(STATUS_CHANGED, {})
+
     def refresh(self) -> None:
         """Have the client request lenses, hints and diagnostics again, if it supports that."""
         capabilities = self.client_capabilities.workspace
@@ -92,6 +111,13 @@ class EditorConnection(LanguageServer):
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """Do nothing: pygls reports here errors that were answered already or that `Background.complain` has shown."""
+
+    def _wants(self, what: str) -> bool:
+        said: Any = self.client_capabilities.experimental
+        try:
+            return said["kernelLsp"][what] is True
+        except (KeyError, TypeError):
+            return False
 
     @property
     def _code_actions(self) -> types.CodeActionClientCapabilities | None:

@@ -49,8 +49,8 @@ class NoGpuError(KernelLspError):
     def __init__(self, title: str) -> None:
         super().__init__(
             f"{title} needs an NVIDIA GPU, and this machine has none.",
-            fix="Open the folder on a machine with one, over SSH for example; without one a kernel can be checked. "
-            "With the setting `refine.untimed` a search goes on, but claims no speedup.",
+            fix="Open the folder on a machine with one, over SSH for example. "
+            "With the setting `refine.untimed` a search goes on without one, but claims no speedup.",
         )
 
 
@@ -85,6 +85,8 @@ class Jobs:
     async def look_for_gpu(self) -> None:
         """Find out if there is a GPU; the driver may take a while to answer."""
         self.gpu = await asyncio.to_thread(_has_gpu)
+        if not self.gpu:
+            self._client.refresh()  # lenses that offer a search say now that it needs one
 
     def __iter__(self) -> Iterator[Job]:
         """Yield the jobs under way and the last of the ended ones, oldest first."""

@@ -104,3 +104,6 @@ REQUESTS = (
 
 JOB_PROGRESS = "kernelLsp/jobProgress"
 """The notification with a `JobRecord`, for clients that ask for it."""
+
+STATUS_CHANGED = "kernelLsp/statusChanged"
+"""The notification, without parameters, that `kernelLsp/status` has another answer now, for clients that ask for it."""

@@ -21,11 +21,13 @@ class Trust:
     Attributes:
         file: where they are kept.
         vouched: folders that the client vouches for, and those of files that it has open, in this session only.
+        granted: folders that the user trusts in this session only.
     """
 
     def __init__(self, file: Path | None = None) -> None:
         self.file = file or platformdirs.user_config_path("kernel-lsp") / "trusted.json"
         self.vouched: frozenset[Path] = frozenset()
+        self.granted: frozenset[Path] = frozenset()
         self._stamp: tuple[int, int] | None = None
         self._kept: tuple[Path, ...] = ()
         self._answers: dict[Path, bool] = {}
@@ -43,7 +45,7 @@ class Trust:
 
         It is called for each lens of a file, so a result holds until the list changes, for a second at most.
         """
-        trusted = (*self.folders, *self.vouched)
+        trusted = (*self.folders, *self.vouched, *self.granted)
         if self._answered != (now := (trusted, int(time.monotonic()))):
             self._answered = now
             self._answers.clear()
@@ -51,6 +53,10 @@ class Trust:
             real = Path(os.path.realpath(path))  # unlike `resolve`, it takes a loop of links as it is
             self._answers[path] = any(folder in trusted for folder in (real, *real.parents))
         return self._answers[path]
+
+    def grant(self, folder: Path) -> None:
+        """Trust a folder and all its contents in this session."""
+        self.granted |= {folder.resolve()}
 
     def add(self, folder: Path) -> None:
         """Trust a folder and all its contents from now on.
@@ -71,8 +77,10 @@ class Trust:
         """
         real = folder.resolve()
         self.vouched = frozenset(f for f in self.vouched if not f.is_relative_to(real))
+        self.granted = frozenset(f for f in self.granted if not f.is_relative_to(real))
         self._rewrite(lambda kept: [k for k in kept if not k.is_relative_to(real)])
-        if (above := next((f for f in (*self.folders, *self.vouched) if real.is_relative_to(f)), None)) is not None:
+        left = (*self.folders, *self.vouched, *self.granted)
+        if (above := next((f for f in left if real.is_relative_to(f)), None)) is not None:
             message = f"It is still trusted, because it is in {above}."
             raise ConfigurationError(message, folder, fix=f"Withdraw the trust in {above}.")
 

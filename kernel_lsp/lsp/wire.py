@@ -109,12 +109,16 @@ class ServerStatus:
     Attributes:
         model: the language model that is served; null where none is.
         proposers: those in force.
+        searches: true if a search can be started here: there is a GPU, or `refine.untimed` is set for a file in sight.
+        trouble: why the text that came last could not be compiled, where that is not the text's fault; else null.
     """
 
     version: str
     gpu: GpuName | None
     model: str | None
     proposers: tuple[str, ...]
+    searches: bool
+    trouble: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,11 @@ class Permission:
             return self.trust.covers(document.path)
         return bool(self._folders.paths) and all(map(self.trust.covers, self._folders.paths))
 
+    def folder_of(self, document: Document) -> Path:
+        """Return the folder to trust for a text: the workspace's that it lies in, else its own."""
+        around = [folder for folder in self._folders.paths if document.path.is_relative_to(folder)]
+        return max(around, key=lambda folder: len(folder.parts), default=document.path.parent)
+
     def vouch(self, vouched: bool) -> None:
         """Trust the workspace's folders and open files in this session if the client `vouched`, else no longer."""
         self._vouches = vouched

@@ -137,9 +137,9 @@ class Pool:
                 self._readable, self._variables = self._before
 
     def preload(self, *flavours: Flavour) -> None:
-        """Start importing in the background, so that the first worker need not wait."""
+        """Start importing in the background, so that the first worker need not wait; anew where that failed before."""
         for zygote in map(self._zygote, flavours):
-            if zygote not in self._zygotes:
+            if zygote not in self._zygotes or _has_failed(self._zygotes[zygote]):
                 self._zygotes[zygote] = asyncio.create_task(self._start(zygote))
 
     @property
@@ -234,7 +234,7 @@ class Pool:
         """Return a zygote in place of one that is gone; of several callers the first starts it."""
         kind = self._zygote(flavour)
         task = self._zygotes.get(kind)
-        if task is not None and task.done() and task.result() is gone:
+        if task is not None and task.done() and not _has_failed(task) and task.result() is gone:
             del self._zygotes[kind]
             await gone.close()
         self._require_open()
@@ -328,10 +328,10 @@ class Pool:
             raise
         if ready != b"ready\n":
             said = await zygote.close()
-            raise RunnerError(
-                f"the {flavour} workers cannot start: {said[-1] if said else 'no answer'}",
-                fix="Install what is missing with: pip install 'kernel-lsp[gpu]'.",
-            )
+            if not said:  # it was killed, or took too long: nothing is missing
+                raise RunnerError(f"the {flavour} workers did not start", fix="Try again.")
+            fix = "Install what is missing with: pip install 'kernel-lsp[gpu]'."
+            raise RunnerError(f"the {flavour} workers cannot start: {said[-1]}", fix=fix)
         return zygote
 
     def _fork_server(self, flavour: Flavour) -> ForkServer:
@@ -345,3 +345,7 @@ class Pool:
     def _environment_of(self, recipe: _Recipe) -> dict[str, str]:
         path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
         return passed_on() | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | self._visible | recipe.environment
+
+
+def _has_failed(start: "asyncio.Task[OpenZygote]") -> bool:
+    return start.done() and (start.cancelled() or start.exception() is not None)

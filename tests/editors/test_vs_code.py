@@ -96,14 +96,26 @@ def test_texts_and_numbers_can_be_set_in_place():
     assert [key for key in null if "enum" not in settings[key]] == []
 
 
+def test_each_value_that_can_be_picked_is_described():
+    configuration = json.loads(MANIFEST.read_text())["contributes"]["configuration"]
+    settings = {key: one for section in configuration for key, one in section["properties"].items()}
+    picked = {key: one for key, one in settings.items() if "enum" in one}
+    assert "kernel-lsp.refine.strategy" in picked
+    for key, one in picked.items():
+        assert one["default"] in one["enum"], key
+        assert len(one["enumDescriptions"]) == len(one["enum"]), key
+        assert all(one["enumDescriptions"]), key
+
+
 def test_the_lockfile_names_no_host():
     assert '"resolved"' not in (EXTENSION / "package-lock.json").read_text()
 
 
-def test_pictures_of_the_marketplace_page_are_those_of_the_tests():
+def test_pictures_of_the_marketplace_page_and_the_walkthrough_are_those_of_the_tests():
     pictures = sorted((EXTENSION / "media/pictures").glob("*.png"))
-    readme = (EXTENSION / "README.md").read_text()
-    assert [picture.name for picture in pictures] == sorted(re.findall(r"\(media/pictures/(.+?\.png)\)", readme))
+    pages = [EXTENSION / "README.md", *(EXTENSION / "walkthrough").glob("*.md")]
+    shown = {name for page in pages for name in re.findall(r"media/pictures/(.+?\.png)\)", page.read_text())}
+    assert {picture.name for picture in pictures} == shown
     for picture in pictures:
         same = filecmp.cmp(picture, SCREENSHOTS / picture.name, shallow=False)
         assert same, f"{picture.name}: copy it from the screenshots"
@@ -160,6 +172,15 @@ def test_checks_are_tests(vsix, tmp_path):
     (tmp_path / "work/scale_workload.py").write_text(WORKLOAD)
     (tmp_path / "work/many.cu").write_text(MANY)
     assert "PASS" in drive("explorer.mjs", environment, tmp_path / "work", vsix)
+
+
+@pytest.mark.thorough
+def test_a_machine_without_a_gpu(vsix, tmp_path):
+    environment = make_workspace(tmp_path / "work")
+    (tmp_path / "work/scale.cu").write_text(KERNEL)
+    (tmp_path / "work/scale_workload.py").write_text(WORKLOAD)
+    (tmp_path / "work/pyproject.toml").write_text("[tool.kernel-lsp]\nrunner.warm_minutes = 0\n")
+    assert "PASS" in drive("no_gpu.mjs", environment, tmp_path / "work", vsix)
 
 
 @pytest.mark.thorough

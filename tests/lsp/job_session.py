@@ -41,7 +41,7 @@ EVERYTHING = {
             "codeActionLiteralSupport": {"codeActionKind": {"valueSet": [""]}},
         }
     },
-    "experimental": {"kernelLsp": {"jobProgress": True}},
+    "experimental": {"kernelLsp": {"jobProgress": True, "statusChanged": True}},
 }
 
 
@@ -58,6 +58,7 @@ class Editor:
         self.shown: list[str] = []
         self.progress: list[tuple[str, Any]] = []
         self.refreshed = 0
+        self.statuses = 0
         self.applied: list[types.WorkspaceEdit] = []
         self.honest = True
         self.agrees_after = 0.0  # seconds, to a progress bar
@@ -203,6 +204,10 @@ def _listen(client: LanguageClient, session: Editor) -> None:
     @client.feature("kernelLsp/jobProgress")
     def _(params: Any) -> None:
         session.jobs.append(plain(params))
+
+    @client.feature("kernelLsp/statusChanged")
+    def _(_: Any) -> None:
+        session.statuses += 1
 
     @client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
     def _(params: types.PublishDiagnosticsParams) -> None:

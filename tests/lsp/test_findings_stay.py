@@ -5,6 +5,7 @@ from lsprotocol import types
 
 from kernel_lsp.lsp.documents import LARGEST
 from tests.lsp.job_session import editor
+from tests.lsp.test_job_lenses import titled
 from tests.scale_kernel import KERNEL, WORKLOAD
 
 pytestmark = pytest.mark.asyncio
@@ -73,7 +74,7 @@ async def test_a_text_that_is_too_large_is_left_alone_and_said_so(tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("answer", [None, "Check instead"])
+@pytest.mark.parametrize("answer", [None, "Check without One", "What to Do"])
 async def test_without_a_gpu_a_search_is_refused_at_once_with_what_can_be_done(tmp_path, answer):
     kernel = tmp_path / "scale.cu"
     kernel.write_text(KERNEL)
@@ -87,11 +88,30 @@ async def test_without_a_gpu_a_search_is_refused_at_once_with_what_can_be_done(t
             await session.command("refine", uri, "scale")
         [asked] = await session.until(lambda: session.asked)
         assert asked.type == types.MessageType.Info
-        assert "refine.untimed" in asked.message
-        if answer is None:
-            assert (await session.request("jobs", {}))["jobs"] == []
-        else:
+        assert asked.message == "Refining scale needs an NVIDIA GPU, and this machine has none."
+        assert [action.title for action in asked.actions] == ["Check without One", "What to Do"]
+        if answer == "What to Do":
+            await session.until(lambda: any("refine.untimed" in said for said in session.said))
+        if answer == "Check without One":
             await session.until(lambda: [job for job in session.jobs if job["work"] == "check"])
+        else:
+            assert (await session.request("jobs", {}))["jobs"] == []
+
+
+async def test_a_lens_says_that_a_search_needs_a_gpu_unless_it_may_go_on_without_one(tmp_path):
+    kernel = tmp_path / "scale.cu"
+    kernel.write_text(KERNEL)
+    (tmp_path / "scale_workload.py").write_text(WORKLOAD)
+    async with editor(tmp_path, environment=NO_GPU, editor=QUIET) as session:
+        uri = session.open(kernel, language="cuda")
+        lens = await titled(session, uri, "Refine (needs a GPU)")
+        assert "this machine has none" in lens.tooltip
+        assert (await session.request("status", {}))["searches"] is False
+        with pytest.raises(Exception, match="needs an NVIDIA GPU"):
+            await session.command("refine", *lens.arguments)
+    async with editor(tmp_path, environment=NO_GPU, editor=QUIET, refine={"untimed": True}) as session:
+        await titled(session, session.open(kernel, language="cuda"), "Refine")
+        assert (await session.request("status", {}))["searches"] is True
 
 
 @pytest.mark.thorough

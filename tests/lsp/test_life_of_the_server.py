@@ -1,6 +1,7 @@
 """How the server starts, what it weighs, and how it ends, with all that it started."""
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.lsp.job_session import ROOT, SERVE, alive, below, editor, recorded
+from tests.lsp.job_session import ROOT, SERVE, alive, below, children, editor, recorded
 from tests.lsp.test_diagnostics import BAD, messages
+from tests.lsp.test_reading_features import lenses
 
 HEAVY = {"torch", "triton", "numpy", "cuda", "vllm"}
 COMMAND = [sys.executable, "-c", SERVE, "serve"]
@@ -298,3 +300,25 @@ async def test_a_compile_process_that_dies_is_replaced(asked, tmp_path):
                 os.kill(pid, signal.SIGKILL)
         await session.until(lambda: any("three" in text for text in messages(session, uri)))
         assert not before & below(session.pid)
+
+
+@pytest.mark.asyncio
+async def test_what_compiles_is_killed_as_it_starts_and_that_is_no_finding(tmp_path):
+    """It is told as the server's state, and the log has it; the next text is compiled by another process."""
+    async with editor(tmp_path, real=True, runner={"warm_minutes": 0}) as session:
+        uri = session.open(tmp_path / "scale.cu", BAD, "cuda")
+        await session.until(lambda: messages(session, uri))
+        before = session.statuses
+        session.edit(uri, BAD.replace("two", "three"))
+        async with asyncio.timeout(60):
+            while session.statuses == before:
+                for pid in {one for service in children(session.pid) for one in below(service)}:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                await asyncio.sleep(0.02)
+        assert "the compile workers did not start" in (await session.request("status", {}))["trouble"]
+        assert (messages(session, uri), session.said) == ([], [])
+        assert [title for _, title in await lenses(session, uri)] == ["not compiled: the log says why"]
+        session.edit(uri, BAD.replace("two", "four"))
+        await session.until(lambda: any("four" in text for text in messages(session, uri)))
+        assert (await session.request("status", {}))["trouble"] is None

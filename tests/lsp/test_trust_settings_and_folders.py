@@ -11,6 +11,7 @@ from tests.lsp.test_diagnostics import BAD, GOOD, messages
 from tests.lsp.test_reading_features import SCALE, eventually, lenses
 
 WATCHES_ITSELF = {"workspace": {"didChangeWatchedFiles": {"dynamicRegistration": False}}}
+ASKS = {"window": {"showMessage": {}}}
 
 pytestmark = pytest.mark.asyncio
 
@@ -92,6 +93,36 @@ async def test_an_editor_without_trust_is_told_once_why_nothing_is_compiled(tmp_
         assert said.endswith(f"({tmp_path})"), "a long path in front would hide what is wrong"
         await session.command("trust", *trust.command.arguments)
         await session.until(lambda: messages(session, uri))
+
+
+@pytest.mark.parametrize("answer", ["Trust", "Always", "Not Now", None])
+async def test_an_editor_without_trust_is_asked_once_for_each_folder(answer, tmp_path):
+    """Trust holds for this session, and Always for later ones too; whoever says no is not asked again."""
+    (tmp_path / "inside").mkdir()
+    async with editor(tmp_path, trusted=None, capabilities=ASKS) as session:
+        session.answer = answer
+        uri = session.open(tmp_path / "inside/scale.cu", BAD, "cuda")
+        [asked] = await session.until(lambda: session.asked)
+        assert asked.message == (
+            f"Kernel LSP: Nothing is compiled or run in a folder that is not trusted. Trust {tmp_path}?"
+        )
+        assert [action.title for action in asked.actions] == ["Trust", "Always", "Not Now"]
+        other = session.open(tmp_path / "other.cu", BAD, "cuda")
+        if answer in ("Trust", "Always"):
+            await session.until(lambda: messages(session, uri) and messages(session, other))
+        else:
+            assert [title for _, title in await lenses(session, other)] == [f"Not trusted: trust {tmp_path.name}"]
+        assert len(session.asked) == 1
+        assert session.said == []
+    kept = [*(tmp_path / ".home").rglob("trusted.json")]
+    assert [one.read_text().count(str(tmp_path)) for one in kept] == ([1] if answer == "Always" else [])
+
+
+async def test_nobody_is_asked_for_trust_that_the_editor_itself_asks_for(tmp_path):
+    async with editor(tmp_path, trusted=False, capabilities=ASKS) as session:
+        uri = session.open(tmp_path / "scale.cu", BAD, "cuda")
+        assert [title for _, title in await lenses(session, uri)] == [f"Not trusted: trust {tmp_path.name}"]
+        assert (session.asked, session.said) == ([], [])
 
 
 @pytest.mark.thorough

@@ -47,10 +47,8 @@ class Edits:
 
     async def ask_to_judge_again(self, document: Document, kernel: str | None, error: KernelLspError) -> None:
         """Show why nothing was applied, and offer to search a variant of the current text."""
-        refine = types.MessageActionItem("Refine it again")
-        params = types.ShowMessageRequestParams(types.MessageType.Warning, error.said, [refine])
-        answer = await self._client.window_show_message_request_async(params)
-        if answer is not None and answer.title == refine.title and (now := self._documents.get(document.uri)):
+        answer = await self._client.choose(types.MessageType.Warning, error.said, "Refine it again")
+        if answer is not None and (now := self._documents.get(document.uri)):
             self._jobs.start(JobRequest(REFINE, now, kernel))
 
     async def may_apply_early(self, offer: "Offer") -> bool:
@@ -60,10 +58,7 @@ class Edits:
             f"The final checks of {label} are under way: its gain is confirmed, and is taken back if the sanitizer, "
             "the emulator or a steady load finds something. It can be applied once they have passed."
         )
-        now = types.MessageActionItem("Apply it now")
-        params = types.ShowMessageRequestParams(types.MessageType.Warning, message, [now])
-        answer = await self._client.window_show_message_request_async(params)
-        return answer is not None and answer.title == now.title
+        return await self._client.choose(types.MessageType.Warning, message, "Apply it now") is not None
 
     async def edit_of(self, document: Document, offer: "Offer") -> tuple[types.WorkspaceEdit, "Sequence[FileEdits]"]:
         """Return the edit that turns the current text into a suggestion's variant, for the client and as our records.

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
-from kernel_lsp.lsp.catalog import CHECK, PREFIX, JobKind, JobSubject, jobs_on
+from kernel_lsp.lsp.catalog import CHECK, PREFIX, REFINE, JobKind, JobSubject, jobs_on
 from kernel_lsp.lsp.checks import KnownChecks
 from kernel_lsp.lsp.documents import Document
 from kernel_lsp.lsp.features.edits import Edits
-from kernel_lsp.lsp.features.readiness import Readiness
+from kernel_lsp.lsp.features.readiness import NO_GPU, Readiness
 from kernel_lsp.lsp.job import Job
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.results import StoredVerdicts
@@ -115,12 +115,16 @@ class JobLenses:
         label, shown = choice
         if running := self._jobs.running(kind, document.uri, kernel, label)[:1]:
             return [_stop(job) for job in running]
-        if status is None or self._readiness.why_not(kind, document, status, label) is not None:
+        if status is None:
             return []
+        why = self._readiness.why_not(kind, document, status, label)
         given = [one for one in (kernel, label) if one is not None]
-        return [
-            _lens(kind.lens.format(name=kernel or document.path.name, label=shown), kind.name, document.uri, *given)
-        ]
+        title = kind.lens.format(name=kernel or document.path.name, label=shown)
+        if why == NO_GPU and kind is REFINE:
+            lens = _lens(f"{title} (needs a GPU)", kind.name, document.uri, *given)
+            lens.tooltip = f"Nothing can be timed here: {why}. Picking this tells what can be done."
+            return [lens]
+        return [] if why is not None else [_lens(title, kind.name, document.uri, *given)]
 
 
 def _difference(document: Document, verdict: "Verdict") -> Lens:

@@ -17,6 +17,8 @@ from kernel_lsp.lsp.jobs import Jobs, NoGpuError
 from kernel_lsp.lsp.requests import Nothing, OneJob, StartJob
 from kernel_lsp.lsp.wire import JobCancelled, JobList, StartedJob, extended
 
+_CHECK, _WHAT_TO_DO = "Check without One", "What to Do"
+
 
 class JobRequests:
     """Starts, lists and ends jobs."""
@@ -52,11 +54,11 @@ class JobRequests:
 
     async def _offer_to_check(self, uri: str, error: NoGpuError) -> None:
         """Say why nothing can be timed here, which is no mistake of the user's, and what can be done instead."""
-        instead = types.MessageActionItem("Check instead")
-        params = types.ShowMessageRequestParams(types.MessageType.Info, error.said, [instead])
-        answer = await self._client.window_show_message_request_async(params)
-        if answer is not None and answer.title == instead.title:
+        answer = await self._client.choose(types.MessageType.Info, error.message, _CHECK, _WHAT_TO_DO)
+        if answer == _CHECK:
             self._jobs.start(JobRequest(CHECK, self._documents.read(uri)))
+        if answer == _WHAT_TO_DO:
+            self._client.show(f"{error.fix}", types.MessageType.Info)
 
     def cancel_all(self, job: str | None) -> bool:
         """End a job, or all jobs; return True if any was under way."""

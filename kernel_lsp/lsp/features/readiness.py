@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from kernel_lsp.lsp.document_status import DocumentStatus
 
 
+NO_GPU = "it needs an NVIDIA GPU, and this machine has none"
+
+
 class Readiness:
     """Compares a job's needs with the state of the text and the machine."""
 
@@ -51,7 +54,7 @@ class Readiness:
                 return None if status.workload is not None else _wanted_workload(document)
             case Need.GPU:
                 there = self._jobs.gpu is not False or status.untimed
-                return None if there else "it needs an NVIDIA GPU, and this machine has none"
+                return None if there else NO_GPU
             case Need.MODEL:
                 return status.voiceless.get(label)
             case Need.FREE_PLACE:

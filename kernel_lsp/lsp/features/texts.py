@@ -16,6 +16,8 @@ from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.workspace import Permission
 from kernel_lsp.source.files import read_source
 
+_THIS_SESSION, _ALWAYS = "Trust", "Always"
+
 
 class OpenTexts:
     """Follows what the client opens, changes and closes, and has those texts parsed and compiled."""
@@ -40,7 +42,7 @@ class OpenTexts:
         """Parse and compile an opened text."""
         document = self._documents.open(params.text_document)
         self._permission.opened(document)
-        self._tell_of_trust(document)
+        self._look_at_trust(document)
         self._board.parse(document)
         self._analysis.request(document, at_once=True)
         if document.kernels and document.on_disk:
@@ -56,15 +58,29 @@ class OpenTexts:
         if on_disk.text == document.text:
             self._analysis.saved(document)
 
-    def _tell_of_trust(self, document: Document) -> None:
-        """Say once for each folder that nothing is compiled there, to a client that has no trust of its own."""
-        folder = document.path.parent
+    def _look_at_trust(self, document: Document) -> None:
+        """Say once for each folder that nothing is compiled there, and ask for trust if the client has none itself."""
+        folder = self._permission.folder_of(document)
         if self._permission.is_the_clients or folder in self._told or not (document.kernels and document.on_disk):
             return
-        if not self._permission.covers(document):
-            self._told.add(folder)
-            message = "Nothing is compiled or run in a folder that is not trusted. A code action at a kernel trusts it."
-            self._client.show(f"{message} ({folder})", types.MessageType.Info)
+        if self._permission.covers(document):
+            return
+        self._told.add(folder)
+        message = "Nothing is compiled or run in a folder that is not trusted."
+        if self._client.asks_user:
+            self._background.start(self._ask_for_trust(folder, f"Kernel LSP: {message} Trust {folder}?"))
+        else:
+            self._client.show(f"{message} A code action at a kernel trusts it. ({folder})", types.MessageType.Info)
+
+    async def _ask_for_trust(self, folder: Path, message: str) -> None:
+        answer = await self._client.choose(types.MessageType.Info, message, _THIS_SESSION, _ALWAYS, "Not Now")
+        if answer == _THIS_SESSION:
+            self._permission.trust.grant(folder)
+        elif answer == _ALWAYS:
+            self._permission.trust.add(folder)
+        else:
+            return
+        self.reconsider()
 
     def did_change(self, params: types.DidChangeTextDocumentParams) -> None:
         """Parse and compile an edited text."""
@@ -89,3 +105,4 @@ class OpenTexts:
             self._board.parse(document)
             self._analysis.request(document, at_once=True)
         self._client.refresh()
+        self._client.tell_status()

@@ -98,7 +98,10 @@ class Views:
         """Return the state of the server."""
         settings = self._settings.at(next(iter(self._folders.paths), Path.cwd()) / "untitled")
         gpu, model = await asyncio.to_thread(_find_gpu, settings), await asyncio.to_thread(_find_model, settings)
-        return ServerStatus(__version__, gpu, model, tuple(settings.refine.proposers))
+        places = [*(folder / "untitled" for folder in self._folders.paths), *(d.path for d in self._documents)]
+        searches = gpu is not None or any(self._settings.at(place).refine.untimed for place in places)
+        proposers = tuple(settings.refine.proposers)
+        return ServerStatus(__version__, gpu, model, proposers, searches, self._analysis.trouble)
 
     async def kernels(self, _: Nothing) -> KernelFiles:
         """Return the files with kernels or a plain module in the workspace, and the known facts on each kernel."""

@@ -24,6 +24,7 @@ await sit({ vsix }, folder, "scale.cu", async (me) => {
   await me.page.locator(".pane-body .monaco-list-row.selected", { hasText: "scale.cu" }).waitFor();
   await me.rows("many.cu").filter({ hasText: "12 kernels" }).first().waitFor();
   assert.equal(await me.rows("kernel_7").count(), 0, "many kernels do not crowd out the others");
+  await me.rows("checks passed").locator(".codicon-pass").first().waitFor();
   await me.shot("52-kernels-that-were-checked");
 
   const line = me.page.locator(".editor-instance .view-line", { hasText: "if (i < n)" }).first();
@@ -34,7 +35,19 @@ await sit({ vsix }, folder, "scale.cu", async (me) => {
   await me.page.keyboard.press("Control+s");
   await me.page.locator(".squiggly-error").first().waitFor();
   await me.rows("scale.cu").filter({ hasText: "2 errors" }).first().waitFor();
+  await me.rows("2 errors").locator(".codicon-error").first().waitFor();
   await me.command("Testing: Focus on Test Explorer View");
   await me.page.locator(".test-explorer .monaco-list-row[aria-label*='scale.cu'][aria-label*='Failed']").waitFor();
   await me.shot("51-a-failed-check");
+
+  await me.command("Kernel LSP: Focus on Kernels View");
+  await me.page.locator(".sidebar .title-actions a[aria-label^='Find a Kernel']").click();
+  await me.page.locator(".quick-input-list .monaco-list-row", { hasText: "kernel_7" }).waitFor();
+  await me.page.keyboard.type("kernel_7");
+  await me.page.locator(".quick-input-list .monaco-list-row", { hasText: "kernel_6" }).waitFor({ state: "detached" });
+  await me.shot("53-find-a-kernel");
+  await me.page.keyboard.press("Enter");
+  await me.page.locator('.tab.active[data-resource-name="many.cu"]').waitFor();
+  await me.status("Ln 8, Col 1").waitFor();
+  await me.page.locator(".pane-body .monaco-list-row.selected", { hasText: "kernel_7" }).waitFor();
 });

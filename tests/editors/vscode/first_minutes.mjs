@@ -4,12 +4,32 @@ import assert from "node:assert/strict";
 import { sit } from "./workbench.mjs";
 
 const [, , folder, vsix] = process.argv;
+const PICTURES = {
+  "Open a kernel": "02-lenses-and-hover",
+  "Check it, without a GPU": "42-checked",
+  "Break it": "43-a-mistake-at-its-line",
+  "Make it faster, with a GPU": "06-difference",
+};
 await sit({ vsix }, folder, undefined, async (me, server) => {
   await me.page.locator(".explorer-folders-view, .explorer-viewlet").first().waitFor();
   await me.command("Kernel LSP: The First Five Minutes");
   const step = (text) => me.page.locator(".getting-started-step", { hasText: text }).first();
   await step("Get the server").waitFor();
   await me.shot("40-walkthrough");
+  assert.ok(await me.isWhole(".getting-started-step .step-title"), "a title is cut off");
+  await me.command("View: Toggle Primary Side Bar Visibility");
+  for (const [title, picture] of Object.entries(PICTURES)) {
+    await step(title).click();
+    const page = await me.webview();
+    const isSeen = (images, name) => images.some(({ src, naturalWidth }) => src.includes(name) && naturalWidth > 600);
+    await me.until(`the picture of ${title}`, async () => {
+      const images = page.locator("img");
+      return await images.evaluateAll(isSeen, picture).catch(() => false); // the page of the step before goes meanwhile
+    });
+  }
+  await me.shot("44-a-step-with-its-picture");
+  await me.command("View: Toggle Primary Side Bar Visibility");
+  await step("Get the server").click();
   await me.page.locator(".getting-started-step .monaco-button", { hasText: "Install Server" }).first().click();
   await me.toast("is installed and running").waitFor();
   await me.shot("41-installed");

@@ -7,6 +7,7 @@ import { sit } from "./workbench.mjs";
 const [, , folder, vsix] = process.argv;
 const original = readFileSync(join(folder, "softmax.py"), "utf8");
 const changed = original.split("\n").findIndex((line) => line.includes("num_warps=4")) + 1;
+const MENU = ["Check This File", "Trust This File's Folder", "Settings", "Choose Server Path", "Doctor", "Report a Problem", "Documentation"];
 const WIDE = { width: 1280, height: 760 };
 await sit({ vsix }, folder, "broken.cu", async (me, server) => {
   await me.page.locator(".squiggly-error").first().waitFor();
@@ -51,6 +52,8 @@ await sit({ vsix }, folder, "broken.cu", async (me, server) => {
   await me.page.keyboard.press("ArrowUp");
   await me.page.keyboard.press("Enter");
   await me.page.locator(".monaco-diff-editor .modified .view-line", { hasText: "num_warps=2" }).waitFor();
+  for (const side of ["original", "modified"])
+    await me.until(`wrapped lines in ${side}`, () => me.isWrapped(`.monaco-diff-editor .${side}`));
   await me.shot("06-difference");
   await me.status("1.25x faster").waitFor({ state: "detached" });
   await me.badge("1").waitFor({ state: "hidden" });
@@ -61,6 +64,9 @@ await sit({ vsix }, folder, "broken.cu", async (me, server) => {
   await me.status("Applied").waitFor();
   await me.status(`Ln ${changed}, Col 1`).waitFor();
   await me.shot("07-applied");
+  await me.page.setViewportSize({ width: 640, height: 760 });
+  await me.until("the user's own editor as it was", async () => !(await me.isWrapped(".editor-instance")));
+  await me.page.setViewportSize(WIDE);
   await me.undo();
   await me.until("the undone variant", async () => (await me.text()).includes("num_warps=4"));
 
@@ -131,7 +137,10 @@ await sit({ vsix }, folder, "broken.cu", async (me, server) => {
   await me.page.locator(".quick-input-list .monaco-list-row").nth(1).waitFor();
   await me.page.keyboard.press("Enter");
   await me.page.locator(".monaco-diff-editor .modified .view-line", { hasText: "num_warps=2" }).waitFor();
-  await me.edit("softmax.py", "tl.exp(x", "tl.exp2(x");
+  await me.until("wrapped lines", () => me.isWrapped(".monaco-diff-editor .modified"));
+  await me.page.locator('.tab[data-resource-name="softmax.py"]').first().click();
+  await me.page.locator(".monaco-diff-editor").waitFor({ state: "hidden" });
+  await me.replace("tl.exp(x", "tl.exp2(x");
   await me.page.locator(".tab", { hasText: "num_warps 4 -> 2" }).click();
   await me.page.locator(".editor-actions a[aria-label^='Apply This Variant']").click();
   const refusal = me.toast("This result is for an older version of the kernel.");
@@ -154,6 +163,12 @@ await sit({ vsix }, folder, "broken.cu", async (me, server) => {
   await me.status("Kernel LSP").click();
   await me.page.locator(".quick-input-list .monaco-list-row", { hasText: "Restart Server" }).waitFor();
   await me.shot("22-menu");
+  for (const entry of MENU) {
+    await me.page.locator(".quick-input-widget input").first().fill(entry);
+    await me.page.locator(".quick-input-list .monaco-list-row", { hasText: entry }).first().waitFor();
+    assert.equal(await me.page.locator(".quick-input-list .monaco-list-row", { hasText: entry }).count(), 1, entry);
+  }
+  await me.page.locator(".quick-input-widget input").first().fill("");
   await me.page.keyboard.type("Report a Problem");
   await me.page.locator(".quick-input-list .monaco-list-row", { hasText: "Report a Problem" }).click();
   const report = me.page.locator(".editor-instance .view-lines", { hasText: "What happened, and what did you expect?" });

@@ -13,6 +13,7 @@ await sit({ vsix, trusting: false }, folder, "softmax.py", async (me, server) =>
   const pid = me.serverProcess(server);
   await me.page.waitForTimeout(3000); // for what would be started by then if anything were
   assert.deepEqual(below(pid), [], "an untrusted workspace starts no process but the server");
+  assert.equal(await me.toast("is not trusted").count(), 0, "VS Code asks for trust, and the server does not");
   assert.ok(!existsSync(join(folder, "started")), "a server of the workspace's own was started");
   const offered = await me.commands("Kernel LSP");
   assert.ok(offered.some((name) => name.includes("Restart Server")), String(offered));

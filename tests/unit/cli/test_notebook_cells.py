@@ -40,7 +40,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InteractiveShell:
     monkeypatch.setenv("KERNEL_LSP_PATHS_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("KERNEL_LSP_RUNNER_WARM_MINUTES", "0")
     shell = InteractiveShell()
-    shell.run_line_magic("load_ext", "kernel_lsp")
+    shell.run_line_magic("load_ext", "kernel_lsp.cli.notebook")
     return shell
 
 

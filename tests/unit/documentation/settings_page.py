@@ -23,7 +23,7 @@ def with_settings(page: str) -> str:
     rows = ["| setting | default | meaning |", "| --- | --- | --- |"]
     for key, option in options().items():
         default = option.field.get_default(call_default_factory=True)
-        rows.append(f"| `{key}` | {_shown(key, default)} | {option.field.description} |")
+        rows.append(f"| `{key}` | {_shown(key, default)} | {option.about} |")
     return before + _BEGIN + "\n".join(rows) + "\n" + _END + after
 
 

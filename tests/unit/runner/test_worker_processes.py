@@ -441,9 +441,22 @@ def test_a_zygote_that_never_gets_ready_is_given_up(monkeypatch, tmp_path):
 
     async def main() -> Path:
         async with Pool() as pool:
-            with pytest.raises(RunnerError, match="the emulate workers cannot start: no answer"):
+            with pytest.raises(RunnerError, match="the emulate workers did not start"):
                 await pool.worker(Flavour.EMULATE, "subject", device="cpu")
             return pool.folder
 
     folder = asyncio.run(asyncio.wait_for(main(), 20))
     assert _zygotes(folder) == []
+
+
+def test_a_zygote_that_did_not_start_is_tried_again(monkeypatch):
+    monkeypatch.setattr(pool_module, "_START_SECONDS", 0)
+
+    async def main() -> None:
+        async with Pool() as pool:
+            with pytest.raises(RunnerError, match="did not start"):
+                await pool.worker(Flavour.COMPILE, "compile")
+            monkeypatch.undo()
+            assert (await pool.worker(Flavour.COMPILE, "compile")).pid > 0
+
+    asyncio.run(asyncio.wait_for(main(), 60))
