@@ -191,10 +191,8 @@ async function firstDifference(file: vscode.Uri, text: string): Promise<vscode.R
   return new vscode.Range(line, 0, line, 0);
 }
 
-/** Its name is not the file's own, which Ctrl+P would take for it. */
 function address(shown: Shown): vscode.Uri {
-  const path = vscode.Uri.parse(shown.file).path.replace(/(\.[^./]*)?$/, ` (${shown.side})$1`);
-  return vscode.Uri.from({ scheme: SCHEME, path, query: JSON.stringify(shown) });
+  return vscode.Uri.from({ scheme: SCHEME, path: vscode.Uri.parse(shown.file).path, query: JSON.stringify(shown) });
 }
 
 function read(uri: vscode.Uri | undefined): Shown | undefined {
