@@ -10,9 +10,8 @@ interface Shown {
   /** The kernel file. */
   uri: string;
   verdict: string;
-  /** The file that is shown as the variant would have it, or as it is now. */
+  /** The file that is shown as the variant would have it. */
   file: string;
-  side: "variant" | "now";
 }
 
 /** Verified variants: a list to pick from, their differences from the text as it is, and applying them. */
@@ -21,7 +20,6 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
   readonly onDidChange = this.#changed.event;
   readonly #subscriptions: vscode.Disposable[];
   readonly #last = new Map<string, string>();
-  readonly #wrapped = new Set<string>();
   #pause: NodeJS.Timeout | undefined;
 
   constructor(
@@ -34,9 +32,7 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
         if (document.uri.scheme === "file") this.#refreshSoon();
       }),
       vscode.workspace.onDidCloseTextDocument(({ uri }) => {
-        if (uri.scheme !== SCHEME) return;
-        this.#last.delete(uri.query);
-        this.#wrapped.delete(uri.query);
+        if (uri.scheme === SCHEME) this.#last.delete(uri.query);
       }),
     ];
   }
@@ -59,15 +55,12 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
     for (const { uri: file, text } of variant.files.toReversed()) {
       const now = vscode.Uri.parse(file);
       if (variant.creates) {
-        await vscode.window.showTextDocument(address({ uri, verdict, file, side: "variant" }), { preview: false });
+        await vscode.window.showTextDocument(address({ uri, verdict, file }), { preview: false });
         continue;
       }
       const title = `${now.path.split("/").at(-1) ?? file}: ${variant.label}, ${brief(variant)}`;
       const options = { preview: false, selection: await firstDifference(now, text) };
-      const left = address({ uri, verdict, file, side: "now" });
-      const right = address({ uri, verdict, file, side: "variant" });
-      await vscode.commands.executeCommand("vscode.diff", left, right, title, options);
-      await this.#wrap(right);
+      await vscode.commands.executeCommand("vscode.diff", now, address({ uri, verdict, file }), title, options);
     }
   }
 
@@ -115,7 +108,6 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
   async provideTextDocumentContent(address: vscode.Uri): Promise<string> {
     const shown = read(address);
     if (shown === undefined) return "";
-    if (shown.side === "now") return (await vscode.workspace.openTextDocument(vscode.Uri.parse(shown.file))).getText();
     try {
       const { files } = await this.#texts(shown.uri, shown.verdict);
       const text = files.find((one) => one.uri === shown.file)?.text ?? "";
@@ -125,19 +117,6 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
       // It is for an older text now, say: what it was stays in view, and applying it says why that cannot be.
       return this.#last.get(address.query) ?? (error instanceof Error ? error.message : String(error));
     }
-  }
-
-  /**
-   * Wraps the lines of the difference that has the focus, unless the user's settings say how. VS Code keeps that with
-   * the two texts: neither of them is the user's own document, whose other editors stay as they are.
-   */
-  async #wrap(shown: vscode.Uri): Promise<void> {
-    const isSet =
-      vscode.workspace.getConfiguration("diffEditor", shown).get("wordWrap") !== "inherit" ||
-      vscode.workspace.getConfiguration("editor", shown).get("wordWrap") !== "off";
-    if (isSet || this.#wrapped.has(shown.query)) return;
-    this.#wrapped.add(shown.query);
-    await vscode.commands.executeCommand("editor.action.toggleWordWrap");
   }
 
   /** Where a variant begins to change the first of its files; undefined where it cannot be applied to what is there. */

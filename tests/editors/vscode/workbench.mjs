@@ -223,20 +223,6 @@ export class Person {
     return lines.x >= view.x;
   }
 
-  /** Whether an editor breaks its lines: none of them goes on past its right edge. */
-  async isWrapped(editor) {
-    const view = await this.page.locator(`${editor} .overflow-guard`).first().boundingBox();
-    const ends = await this.page
-      .locator(`${editor} .view-line > span`)
-      .evaluateAll((lines) => lines.map((line) => line.getBoundingClientRect().right));
-    return Math.max(...ends) <= view.x + view.width;
-  }
-
-  /** Whether texts fit into their places. */
-  async isWhole(texts) {
-    return await this.page.locator(texts).evaluateAll((found) => found.every((one) => one.scrollWidth <= one.clientWidth));
-  }
-
   rows(text) {
     return this.page.locator(".pane-body .monaco-list-row", { hasText: text });
   }
