@@ -132,10 +132,7 @@ await sit({ vsix }, folder, "broken.cu", async (me, server) => {
   await me.page.locator(".quick-input-list .monaco-list-row").nth(1).waitFor();
   await me.page.keyboard.press("Enter");
   await me.page.locator(".monaco-diff-editor .modified .view-line", { hasText: "num_warps=2" }).waitFor();
-  await me.until("wrapped lines", () => me.isWrapped(".monaco-diff-editor .modified"));
-  await me.page.locator('.tab[data-resource-name="softmax.py"]').first().click();
-  await me.page.locator(".monaco-diff-editor").waitFor({ state: "hidden" });
-  await me.replace("tl.exp(x", "tl.exp2(x");
+  await me.edit("softmax.py", "tl.exp(x", "tl.exp2(x");
   await me.page.locator(".tab", { hasText: "num_warps 4 -> 2" }).click();
   await me.page.locator(".editor-actions a[aria-label^='Apply This Variant']").click();
   const refusal = me.toast("This result is for an older version of the kernel.");
