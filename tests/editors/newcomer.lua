@@ -25,7 +25,7 @@ local wanted
 vim.ui.select = function(items, options, choose)
   for number, item in ipairs(items) do
     local shown = options.format_item and options.format_item(item) or tostring(item)
-    if shown:find(wanted, 1, true) then
+    if wanted and shown:find(wanted, 1, true) then
       choices = choices + 1
       return choose(item, number)
     end
