@@ -36,6 +36,7 @@ from kernel_lsp.refine.progress import Best, SearchProgress, Talking
 from kernel_lsp.refine.proposer import Facts, Feedback, Proposer
 from kernel_lsp.refine.proposers import MakeProposers, find_proposers, tuners_for
 from kernel_lsp.refine.pruning import reason_to_drop
+from kernel_lsp.runner.shield import start
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import find_kernels
 
@@ -292,7 +293,7 @@ class Workbench:
     ) -> list[RaceResult]:
         """Build, check and race candidates, and tell the proposers the outcome of each."""
         self.show(f"building {len(candidates)} candidates")
-        building = {c.digest: asyncio.create_task(self._build(c)) for c in candidates}
+        building = {c.digest: start(self._build(c)) for c in candidates}
         await asyncio.wait(building.values(), timeout=max(self.left(), 1.0))
         candidates = [c for c in candidates if building[c.digest].done()]  # the others ran out of time
         builds = [building[c.digest].result() for c in candidates]

@@ -27,6 +27,7 @@ from kernel_lsp.runner.libraries import shared
 from kernel_lsp.runner.open_zygote import OpenZygote, ZygoteGoneError, fork_worker
 from kernel_lsp.runner.sandbox import Confinement
 from kernel_lsp.runner.sessions import kill_session
+from kernel_lsp.runner.shield import start
 from kernel_lsp.runner.spans import SpanLog, WorkSpan
 from kernel_lsp.runner.worker import Worker
 from kernel_lsp.runner.zygote import ForkRequest
@@ -140,7 +141,7 @@ class Pool:
         """Start importing in the background, so that the first worker need not wait; anew where that failed before."""
         for zygote in map(self._zygote, flavours):
             if zygote not in self._zygotes or _has_failed(self._zygotes[zygote]):
-                self._zygotes[zygote] = asyncio.create_task(self._start(zygote))
+                self._zygotes[zygote] = start(self._start(zygote))
 
     @property
     def libraries(self) -> tuple[str, ...]:

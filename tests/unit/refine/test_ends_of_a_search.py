@@ -1,6 +1,7 @@
 """A search that ends leaves nothing running and keeps within the time that its user allowed."""
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -12,6 +13,9 @@ import pytest
 
 from kernel_lsp.config.settings import RefineSettings, Settings
 from kernel_lsp.device.choice import target_device
+from kernel_lsp.errors import RunnerError
+from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.refine import run, search, workbench
 from kernel_lsp.refine.progress import SearchProgress
 from kernel_lsp.refine.strategies import Strategy
@@ -122,3 +126,47 @@ def test_the_budget_counts_from_when_the_user_asked(
     assert seen == ([] if left is None else [pytest.approx(left)])
     assert [one.elapsed for one in shown] == ([] if left is None else [pytest.approx(opening + 2.0)])
     assert found.reason == reason
+
+
+def test_a_build_that_fails_after_its_search_has_ended_is_nobodys_error(monkeypatch):
+    """Ctrl-C ends the processes that still build; asyncio would print a traceback for each of them."""
+
+    async def build(_workload: object, candidate: object) -> object:
+        await asyncio.sleep(0.02 if candidate is late else 0.0)
+        if candidate is late:
+            raise RunnerError("no process is started any more")
+        return Ruling(Outcome.BUILD_FAILED, Stage.BUILD, "no")
+
+    quick, late = (SimpleNamespace(digest=name) for name in ("quick", "late"))
+    session = SimpleNamespace(builders=SimpleNamespace(build=build), target=SimpleNamespace(workload=None))
+    raced: list[object] = []
+
+    class Bench(workbench.Workbench):
+        def __init__(self) -> None:
+            self.session, self._measuring = cast(Any, session), asyncio.Lock()
+
+        def show(self, *_: object, **__: object) -> None: ...
+
+        def left(self) -> float:
+            return 0.0
+
+        async def _race_built(self, candidates, *_):
+            raced.extend(candidates)
+            return []
+
+    async def main() -> list[str]:
+        heard: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: heard.append(told["message"]))
+        monkeypatch.setattr(workbench.asyncio, "wait", waited)
+        await Bench()._race(cast(Any, [quick, late]), [], 1.0)
+        await asyncio.sleep(0.05)
+        gc.collect()  # asyncio complains when it forgets a task whose error nobody has seen
+        return heard
+
+    wait = asyncio.wait
+
+    async def waited(tasks: Any, timeout: float) -> object:
+        return await wait(tasks, timeout=0.01)
+
+    assert asyncio.run(main()) == []
+    assert raced == [quick]
