@@ -223,6 +223,11 @@ export class Person {
     return lines.x >= view.x;
   }
 
+  /** Whether texts fit into their places. */
+  async isWhole(texts) {
+    return await this.page.locator(texts).evaluateAll((found) => found.every((one) => one.scrollWidth <= one.clientWidth));
+  }
+
   rows(text) {
     return this.page.locator(".pane-body .monaco-list-row", { hasText: text });
   }
