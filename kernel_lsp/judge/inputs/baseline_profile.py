@@ -319,7 +319,7 @@ class _Measuring:
             self._profile.raised.append(ruling.reason)
         if findings.runs and findings.runs[-1].findings:
             findings.runs.pop()  # no candidate has to handle inputs that the baseline does not
-        why = f"the baseline itself does not manage them: {ruling.reason}"
+        why = f"the kernel as it stands does not manage them: {ruling.reason}"
         findings.skipped(f"inputs: {draw.family}", why, self._harness.cases[draw.case])
 
     def _unaffordable(self, draw: Draw) -> str:

@@ -80,7 +80,7 @@ def test_a_file_that_is_well_takes_one_line():
 def test_what_only_a_gpu_can_do_is_no_fault():
     passed = Check(name="inputs: normal", status=CheckStatus.PASSED)
     large = [skipped("inputs: normal", "too large", case=case) for case in ("n=1", "n=2")]
-    odd = skipped("inputs: large", "the baseline itself does not manage them")
+    odd = skipped("inputs: large", "the kernel as it stands does not manage them")
     (line,) = shown(file_view(report(checks=[passed, *large, odd]), ""))
     assert line == "✓ k.cu 0.42 s right on 1 of 3 cases (1 check), 1 skipped"
     (line,) = shown(file_view(report(checks=[passed, skipped("run", "there is no GPU")]), ""))
@@ -117,14 +117,14 @@ def test_a_note_is_no_error():
 
 def test_the_summary_counts_files_and_says_once_what_was_skipped():
     bad = report(diagnostics=[Diagnostic("k.cu", 1, 1, 1, 1, Severity.ERROR, "no")])
-    odd = skipped("inputs: large", "the baseline itself does not manage them")
+    odd = skipped("inputs: large", "the kernel as it stands does not manage them")
     right = Check(name="inputs: normal", status=CheckStatus.PASSED)
     assert shown(summary_view([report(checks=[right])])) == ["1 file, 2 kernels, sm_90: all well"]
     for none_run in (report(workloads=()), report(checks=[])):  # it has no workload, or was checked with --no-run
         (said,) = shown(summary_view([none_run]))
         assert said == "1 file, 2 kernels, sm_90: no errors, 1 file compiled and not run"
     assert shown(summary_view([report(checks=[right, odd, odd]), bad])) == [
-        "Skipped in 1 file: the baseline itself does not manage them.",
+        "Skipped in 1 file: the kernel as it stands does not manage them.",
         "2 files, 4 kernels, sm_90: 1 with errors",
     ]
 
