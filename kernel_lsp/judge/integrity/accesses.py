@@ -129,15 +129,18 @@ class FinalLooks:
                 if launches is not None and (ruling := await self._sanitize(candidate, launches, findings)) is not None:
                     return ruling
                 with timeline.stage("other sizes"):
-                    return await self._run_near_sizes(subject, findings) if sizes else None
+                    return await self._run_near_sizes(candidate, subject, findings) if sizes else None
         except RUN_ERRORS as error:
             for name in ([_SANITIZER] if self._sanitizes else []) + ([OTHER_SIZES] if sizes else []):
                 findings.skipped(name, str(error))
             return None
 
-    async def _run_near_sizes(self, subject: Subject, findings: Findings) -> Ruling | None:
+    async def _run_near_sizes(self, candidate: Subject, recorded: Subject, findings: Findings) -> Ruling | None:
+        """Run other sizes in the process whose launches were recorded, or in a new one if that ended it."""
         try:
-            return await self._near_sizes.check_in(subject, findings)
+            if recorded.worker.alive:
+                return await self._near_sizes.check_in(recorded, findings)
+            return await self._near_sizes.check(candidate, findings)
         except RUN_ERRORS as error:
             findings.skipped(OTHER_SIZES, f"near the largest: {error}")
             return None

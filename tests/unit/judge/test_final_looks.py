@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -20,6 +21,7 @@ from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.timeline import Timeline
 from kernel_lsp.judge.verdict import CheckStatus, Outcome
 from kernel_lsp.runner.messages.subject_answers import LaunchFile
+from kernel_lsp.runner.worker import WorkerDied
 
 RACE = "========= Error: Race reported between Write access at softmax+0xf0 in saxpy.cu:20\n=========     and more\n"
 
@@ -36,9 +38,11 @@ class Gpu:
         of_sizes: Ruling | None = None,
         full: bool = False,
         large: bool = False,
+        dies: bool = False,
     ) -> None:
         self.noted: list[str] = []
         self._said, self._of_sizes, self._full, self._entered = said, of_sizes, full, 0
+        self._dies = dies
         judge = JudgeSettings() if sanitize else JudgeSettings(sanitize="off")
         parts: dict[str, Any] = {"enter": self._enter, "leave": self._leave, "settings": Settings(judge=judge)}
         self.harness = fake_harness(large=large, **parts)
@@ -77,7 +81,7 @@ class Gpu:
         if self._full:
             raise UnjudgedError("no process for it could be set up: too little memory")
         self._entered += 1
-        entered = fake_subject(name=f"{built}{self._entered}")
+        entered = fake_subject(SimpleNamespace(alive=True), name=f"{built}{self._entered}")
         self.noted.append(f"{entered.name} loaded")
         return entered
 
@@ -86,6 +90,9 @@ class Gpu:
 
     async def _record(self, _harness: object, version: Subject, _profile: object) -> LaunchFile:
         self.noted.append(f"{version.name} recorded")
+        if self._dies:
+            version.worker.alive = False
+            raise WorkerDied("its process ended")
         return LaunchFile(f"launches of {version.name}")
 
     async def _run_tools(self, _harness: object, launches: LaunchFile, tools: Any) -> Sanitized:
@@ -122,6 +129,17 @@ def test_a_hazard_is_held_against_what_the_baseline_does_and_ends_the_look(monke
 def test_a_gain_that_is_wrong_on_a_size_near_the_largest_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     found = wrong("wrong on n=7")
     assert Gpu(monkeypatch, of_sizes=found).look()[0] == found
+
+
+def test_sizes_are_run_in_a_new_process_where_recording_ended_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a candidate would be accused of dying on a size that it never ran on."""
+    gpu = Gpu(monkeypatch, dies=True)
+    ruling, findings = gpu.look()
+    assert ruling is None
+    assert gpu.noted[-4:] == ["B2 loaded", "other sizes in B2", "B2 left", "B1 left"]
+    (check,) = findings.checks
+    assert (check.name, check.status) == ("compute-sanitizer", CheckStatus.SKIPPED)
+    assert check.detail.startswith("the launches could not be recorded")
 
 
 def test_sizes_are_run_where_no_tool_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
