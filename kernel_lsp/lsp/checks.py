@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -29,10 +28,9 @@ _FACTS_FIRST_SECONDS = 2.0  # to import what reads the store takes the process t
 
 @dataclass(frozen=True, slots=True)
 class _LastCheck:
-    """The last check of a text: hashes of the text and of its code, its result in a few words, and what it found."""
+    """The last check of a text: that text, the result in a few words, and what was found."""
 
     text: str
-    code: str
     said: tuple[Diagnostic, ...]
     found: str
     reason: str
@@ -76,9 +74,7 @@ class KnownChecks:
         found = f"{errors} error{'' if errors == 1 else 's'}" if errors else result["reason"]
         families = tuple(CheckedFamily(c["name"], c["case"], c["status"], c["detail"]) for c in report["checks"])
         findings = tuple(_finding(document, one) for one in said if one.severity is not Severity.NOTE)
-        self._last[document.uri] = _LastCheck(
-            _name(document.text), _code(document), tuple(said), found, result["reason"], families, findings
-        )
+        self._last[document.uri] = _LastCheck(document.text, tuple(said), found, result["reason"], families, findings)
         if (emulation := report["emulation"]) is not None:
             self._analysis.counted(document, [one for run in emulation["runs"] for one in run["counters"]])
 
@@ -90,7 +86,7 @@ class KnownChecks:
                 async with asyncio.timeout(_FACTS_FIRST_SECONDS):
                     await self._analysis.has_facts(document)
             await self.recall(document)
-        elif last.text == _name(document.text):
+        elif last.text == document.text:
             self._board.checked(document, last.said)
 
     async def changed(self, document: Document) -> None:
@@ -104,7 +100,9 @@ class KnownChecks:
     async def recall(self, document: Document) -> None:
         """Take what the store knows of a text, if it was checked as it stands and nothing newer is known."""
         last = self._last.get(document.uri)
-        if last is not None and (last.text == _name(document.text) or last.code != _code(document)):
+        if last is not None and (
+            last.text == document.text or not await asyncio.to_thread(_same_code, last.text, document)
+        ):
             return
         if not document.kernels or not document.on_disk or not self._permission.covers(document):
             return
@@ -125,22 +123,22 @@ class KnownChecks:
         fixes = [
             JudgedFix(one["rule"], one["line"] - 1, one["title"], tuple(map(_edit, one["edits"]))) for one in found
         ]
-        self._fixes[document.uri] = _name(document.text), fixes
+        self._fixes[document.uri] = document.text, fixes
 
     def fixes(self, document: Document) -> list[JudgedFix]:
         """Return the checked fixes of a text as it stands."""
         text, found = self._fixes.get(document.uri, ("", []))
-        return found if found and text == _name(document.text) else []
+        return found if found and text == document.text else []
 
     def found(self, document: Document) -> str | None:
         """Return the result of the last check of a text as it stands, such as `14 checks passed`; None without one."""
         last = self._last.get(document.uri)
-        return last.found if last is not None and last.text == _name(document.text) else None
+        return last.found if last is not None and last.text == document.text else None
 
     def passed(self, document: Document) -> bool | None:
         """Return whether the last check of a text as it stands found nothing wrong; None if it ran nothing."""
         last = self._last.get(document.uri)
-        if last is None or last.text != _name(document.text):
+        if last is None or last.text != document.text:
             return None
         if any(one.severity is Severity.ERROR for one in last.said):
             return False
@@ -152,19 +150,17 @@ class KnownChecks:
         last = self._last.get(document.uri)
         if last is None:
             return CheckedText(None, False, kernels, (), ())
-        return CheckedText(last.reason, last.text != _name(document.text), kernels, last.families, last.findings)
+        return CheckedText(last.reason, last.text != document.text, kernels, last.families, last.findings)
 
 
 def _edit(given: dict[str, Any]) -> Edit:
     return Edit(Span(given["span"]["start"], given["span"]["end"]), given["text"])
 
 
-def _name(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _code(document: Document) -> str:
-    return _name(code_lines(document.text, python=is_python(document.path)).text)
+def _same_code(text: str, document: Document) -> bool:
+    """Return True if a document's text differs from another in comments and empty lines only; reads every line."""
+    one, other = (code_lines(each, python=is_python(document.path)) for each in (text, document.text))
+    return one.text == other.text
 
 
 def _finding(document: Document, found: Diagnostic) -> CheckedFinding:

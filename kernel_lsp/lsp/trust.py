@@ -45,7 +45,7 @@ class Trust:
 
         It is called for each lens of a file, so a result holds until the list changes, for a second at most.
         """
-        trusted = (*self.folders, *self.vouched, *self.granted)
+        trusted = self._trusted()
         if self._answered != (now := (trusted, int(time.monotonic()))):
             self._answered = now
             self._answers.clear()
@@ -53,6 +53,9 @@ class Trust:
             real = Path(os.path.realpath(path))  # unlike `resolve`, it takes a loop of links as it is
             self._answers[path] = any(folder in trusted for folder in (real, *real.parents))
         return self._answers[path]
+
+    def _trusted(self) -> tuple[Path, ...]:
+        return (*self.folders, *self.vouched, *self.granted)
 
     def grant(self, folder: Path) -> None:
         """Trust a folder and all its contents in this session."""
@@ -79,8 +82,7 @@ class Trust:
         self.vouched = frozenset(f for f in self.vouched if not f.is_relative_to(real))
         self.granted = frozenset(f for f in self.granted if not f.is_relative_to(real))
         self._rewrite(lambda kept: [k for k in kept if not k.is_relative_to(real)])
-        left = (*self.folders, *self.vouched, *self.granted)
-        if (above := next((f for f in left if real.is_relative_to(f)), None)) is not None:
+        if (above := next((f for f in self._trusted() if real.is_relative_to(f)), None)) is not None:
             message = f"It is still trusted, because it is in {above}."
             raise ConfigurationError(message, folder, fix=f"Withdraw the trust in {above}.")
 
