@@ -7,24 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from check_support import HEADER, KERNEL, WORKLOAD, checking, codes, write_scale
+from check_support import HEADER, KERNEL, WORKLOAD, checking, codes
 
 from kernel_lsp.check import checker as checker_module
 from kernel_lsp.check import record_baseline
 from kernel_lsp.compiler.binary import Severity
 
 pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("without_a_gpu")
 EXAMPLES = Path(__file__).parents[3] / "examples"
-
-
-@pytest.fixture(autouse=True)
-def without_a_gpu(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-
-
-@pytest.fixture
-def path(tmp_path) -> Path:
-    return write_scale(tmp_path / "repo")
 
 
 def test_a_file_is_examined_once(path, tmp_path, monkeypatch):

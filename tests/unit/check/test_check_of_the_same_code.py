@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from check_support import HEADER, KERNEL, checking, codes, write_scale
+from check_support import HEADER, KERNEL, checking, codes
 
 from kernel_lsp.check import checker as checker_module
 from kernel_lsp.check.moved import moved
@@ -16,17 +16,9 @@ from kernel_lsp.runner.emulated import EmulatedFinding, LineCounters
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.code_lines import code_lines
 
+pytestmark = pytest.mark.usefixtures("without_a_gpu")
+
 STORE = "    if (i < n) y[i] = FACTOR * x[i];\n"
-
-
-@pytest.fixture(autouse=True)
-def without_a_gpu(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-
-
-@pytest.fixture
-def path(tmp_path) -> Path:
-    return write_scale(tmp_path / "repo")
 
 
 def test_a_comment_or_an_empty_line_costs_no_new_check(path, tmp_path, monkeypatch):
