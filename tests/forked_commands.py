@@ -100,16 +100,22 @@ async def _accept(path: str, listening: socket.socket) -> None:
 async def _run(path: str, connection: socket.socket, streams: Sequence[int]) -> None:
     """Fork one command, and report its exit code to its relay; end it if the relay is ended."""
     reader, writer = await asyncio.open_unix_connection(sock=connection, limit=1 << 20)
-    environment, folder, arguments = json.loads(await reader.readline())
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        **dict(zip(("stdin", "stdout", "stderr"), streams, strict=True)),
-        cwd=folder,
-        start_new_session=arguments == _SERVICE,
-        preexec_fn=partial(_become, path, environment, arguments),  # it does not return: nothing is executed
-    )
-    for stream in streams:
-        os.close(stream)
+    try:
+        asked = await reader.readline()
+        if not asked.endswith(b"\n"):  # the relay was ended before it had asked
+            writer.close()
+            return
+        environment, folder, arguments = json.loads(asked)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            **dict(zip(("stdin", "stdout", "stderr"), streams, strict=True)),
+            cwd=folder,
+            start_new_session=arguments == _SERVICE,
+            preexec_fn=partial(_become, path, environment, arguments),  # it does not return: nothing is executed
+        )
+    finally:
+        for stream in streams:  # whoever reads from the command waits until all who may write have closed them
+            os.close(stream)
     number = signal.SIGKILL if arguments == _SERVICE else signal.SIGTERM
     relay = asyncio.ensure_future(reader.read())
     relay.add_done_callback(lambda _: process.send_signal(number) if process.returncode is None else None)

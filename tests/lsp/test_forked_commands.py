@@ -1,6 +1,8 @@
 """A forked command is, to its caller, the command itself."""
 
 import os
+import select
+import socket
 import subprocess
 import sys
 
@@ -43,3 +45,19 @@ async def test_a_server_and_its_services_end_with_who_was_given_them(tmp_path):
         assert len(started) >= 2, "the server and its service"
         session.client._server.kill()
         await gone(started)
+
+
+@pytest.mark.parametrize("said", [b"", b'[{"half": "of a request"'])
+def test_streams_of_a_relay_that_is_ended_before_it_has_asked_are_closed(said):
+    """Else who reads from the server that it was to serve waits for good: a service may be killed as it starts."""
+    path, _ = origin()
+    reading, writing = os.pipe()
+    with socket.socket(socket.AF_UNIX) as relay:
+        relay.connect(path)
+        socket.send_fds(relay, [b"x"], [writing] * 3)
+        relay.sendall(said)
+    os.close(writing)
+    with os.fdopen(reading, "rb", buffering=0) as stream:
+        ready, _, _ = select.select([stream], [], [], 10)
+        assert ready, "somebody may still write"
+        assert stream.read() == b""
