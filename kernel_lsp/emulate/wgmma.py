@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from kernel_lsp.emulate import products
 from kernel_lsp.emulate.bulk_memory import CHUNK, Copiers, read_shared, sound_shared
 from kernel_lsp.emulate.cooperation import WholeWarps
 from kernel_lsp.emulate.counters import Site
@@ -39,11 +40,16 @@ _DEPTHS = {"f16": 16, "bf16": 16, "tf32": 8, "s8": 32, "u8": 32}
 
 
 class MatrixGroups:
-    """The groups of `wgmma` that each resident warpgroup has closed, and the agents that compute them."""
+    """The groups of `wgmma` that each resident warpgroup has closed, and the agents that compute them.
+
+    Attributes:
+        waited: groups that each warp has waited for, (blocks, warps).
+    """
 
     def __init__(self, resident: Resident) -> None:
         self._resident = resident
         self._committed = np.zeros((resident.extent[0], -(-resident.extent[1] // WARP)), np.int64)  # by warp
+        self.waited = np.zeros_like(self._committed)
         self._agents: dict[int, int] = {}  # by warpgroup of a block
 
     def start(self, rows: Array, group: int) -> tuple[int, Array]:
@@ -51,6 +57,10 @@ class MatrixGroups:
         if group not in self._agents:
             self._agents[group] = self._resident.shared_shadow.clocks.agent()
         return self._agents[group], self._committed[rows, group * _WARPS] + 1
+
+    def begin(self, activation: Activation, slots: tuple[int, ...], lanes: Lanes, site: Site) -> None:
+        """Mark the registers `slots` of these warps as those of a product in their open group."""
+        products.begin(activation, slots, self._committed + 1, self._resident.shared_shadow.clocks.pairs(lanes), site)
 
     def commit(self, lanes: Lanes) -> None:
         """Close the groups of these warps."""
@@ -60,6 +70,7 @@ class MatrixGroups:
         """Wait for all groups of these warps but the last `pending`."""
         clocks = self._resident.shared_shadow.clocks
         rows, warps = clocks.pairs(lanes)
+        self.waited[rows, warps] = np.maximum(self.waited[rows, warps], self._committed[rows, warps] - pending)
         for group, agent in self._agents.items():
             mine = warps // _WARPS == group
             if mine.any():
@@ -152,7 +163,7 @@ def _bind_product(decoder: Decoder, instruction: PtxInstruction, site: Site) -> 
     sums: list[Fetch] = [decoder.fetch(each, "b32") for each in _items(target)]
     left: list[Fetch] = [decoder.fetch(each, "b32" if form.a else "b64") for each in _items(a)]
     right, keeps = decoder.fetch(b, "b64"), decoder.fetch(keep, "pred")
-    position = decoder.position
+    position, written = decoder.position, decoder.decoded.flow(decoder.position).results
 
     def multiply(resident: Resident, activation: Activation, lanes: Lanes) -> Successors | None:
         late = _incomplete(resident, lanes)
@@ -189,6 +200,8 @@ def _bind_product(decoder: Decoder, instruction: PtxInstruction, site: Site) -> 
             whole = np.zeros((warps.size // WARP, WARP), register.dtype)
             whole[chosen] = register.reshape(-1, WARP)
             store(activation, warps.scatter(whole.reshape(-1)), lanes)
+        if resident.check:
+            resident.matrix_groups.begin(activation, written, lanes, site)
         return None
 
     return multiply
@@ -228,6 +241,8 @@ def _in_shared(
         sound &= sound_shared(resident, high & -CHUNK, CHUNK, CHUNK, copiers, "read")
         at, copiers = at[sound], copiers.part(sound)
         if len(at):
+            if resident.check:
+                resident.swizzles.read(copiers, places[at], descriptor.swizzle)
             agent, clock = resident.matrix_groups.start(rows[at], int(group))
             ordered = read_shared(resident, places[at][:, order], kind, copiers, agent, clock)
             data[at[:, None], order] = ordered
