@@ -205,12 +205,14 @@ class Reports:
     def outlived(self, late: Outlived) -> None:
         """Report an access of the shared memory of a block of the cluster that may end before it."""
         him = self.block(int(self.geometry.numbers[late.row]))
+        site = self.sites[late.site]
+        verb = "uses the mbarrier at" if site.instruction.parts[0] == "mbarrier" else VERBS[late.access]
         message = (
-            f"{VERBS[late.access]} {self.shared.named(late.address, 1)} in block {him}, which may have ended: "
+            f"{verb} {self.shared.named(late.address, 1)} in block {him}, which may have ended: "
             "no barrier of the cluster keeps it"
         )
         values: dict[str, Any] = {"space": "shared", "access": late.access, "address": late.address}
-        self.say(FindingKind.OUT_OF_BOUNDS, self.sites[late.site], message, late.owner, late.column, **values)
+        self.say(FindingKind.OUT_OF_BOUNDS, site, message, late.owner, late.column, **values)
 
     def outside_local(self, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
         """Report accesses beyond the thread's local memory."""

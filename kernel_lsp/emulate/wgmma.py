@@ -3,7 +3,7 @@
 Worker-only: imports numpy. The meaning is that of the PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate
 Instructions". The product is computed at once. That it may be computed later shows in the shadow of shared memory,
 where the operands are read by an agent of the warpgroup until it has waited for the group. How the hardware rounds sums
-is assumed to be as in `mma.sync`.
+is assumed to be as in `mma.sync`, but for 8-bit floats (`matrix.accumulate.WARPGROUP_BYTES`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Array: TypeAlias = NDArray[Any]
 
 _WARPS = 4  # of a warpgroup
 _THREADS = _WARPS * WARP
-_DEPTHS = {"f16": 16, "bf16": 16, "tf32": 8, "s8": 32, "u8": 32}
+_DEPTHS = {"f16": 16, "bf16": 16, "tf32": 8, "s8": 32, "u8": 32, "e4m3": 32, "e5m2": 32}
 
 
 class MatrixGroups:
@@ -123,11 +123,13 @@ class _Form:
 
 def _form(instruction: PtxInstruction, arch: int) -> _Form | None:
     words = [word for word in instruction.parts[4:] if word != "satfinite"]
+    if len(words) != 4:  # products of single bits name their operation too
+        return None
     shape, kind_d, kind_a, kind_b = words
     m, n, k = sizes(shape)
     if _DEPTHS.get(kind_a) != k or _DEPTHS.get(kind_b) != k:
         return None
-    product = bind_product(kind_d, kind_a, kind_b, kind_d, arch, "satfinite" in instruction.parts)
+    product = bind_product(kind_d, kind_a, kind_b, kind_d, arch, "satfinite" in instruction.parts, warpgroup=True)
     if product is None:
         return None
     flags = [each.bits for each in instruction.operands[4:] if isinstance(each, Immediate)]
