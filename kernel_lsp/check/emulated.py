@@ -26,6 +26,8 @@ _EMULATED = {
     "transaction-bytes": asynchronous.TRANSACTION_BYTES,
     "missing-proxy-fence": asynchronous.MISSING_PROXY_FENCE,
     "misused-mbarrier": asynchronous.MISUSED_MBARRIER,
+    "mismatched-swizzle": asynchronous.MISMATCHED_SWIZZLE,
+    "unawaited-product": asynchronous.UNAWAITED_PRODUCT,
 }
 """Rule for each kind of emulator finding; uninitialised reads have one for each memory space."""
 

@@ -1,6 +1,7 @@
 """Tells which accesses of a block are ordered: a vector clock for each warp.
 
-Worker-only: imports numpy. A warp knows of each other warp up to which time its accesses come before its own. A unit
+Worker-only: imports numpy. A warp knows of each other warp of its cluster up to which time its accesses come before its
+own. A unit
 that accesses memory later than the instruction that asks for it (a bulk copy, `wgmma`) is an *agent*. It has a clock of
 its own that no thread advances: the phases of a barrier, the groups of a thread.
 
@@ -26,14 +27,21 @@ class Clocks:
 
     Attributes:
         now: (rows, warps), the clocks of the warps.
-        known: (1 or 2 views, rows, warps, columns), the clocks that each warp knows; behind the warps, the agents'.
+        known: (1 or 2 views, rows, warps, columns), the clocks that each warp knows: of the warps of all blocks of its
+            cluster, one block after the other, and behind them of the agents, each with a column for every block.
+        width: columns of warps.
     """
 
-    def __init__(self, blocks: int, warps: int) -> None:
-        self._blocks, self.warps = blocks, warps
-        self.now = np.ones((1, warps), np.int64)
-        self.known = np.zeros((1, 1, warps, warps), np.int64)
+    def __init__(self, blocks: int, warps: int, cluster: int = 1) -> None:
+        self._blocks, self.warps, self.cluster, self.width = blocks, warps, cluster, cluster * warps
+        rows = 1 if cluster == 1 else blocks
+        self.now = np.ones((rows, warps), np.int64)
+        self.known = np.zeros((1, rows, warps, self.width), np.int64)
         self._released = self.nothing()
+
+    def columns(self, rows: Array, warps: Array) -> Array:
+        """Return the columns in which others know these warps."""
+        return warps if self.cluster == 1 else rows % self.cluster * self.warps + warps
 
     def expand(self) -> None:
         """Give each block a row of its own."""
@@ -42,10 +50,10 @@ class Clocks:
             self.known = np.repeat(self.known, self._blocks, axis=1)
 
     def agent(self) -> int:
-        """Add an agent, of which no warp knows anything; return its column."""
+        """Add an agent, of which no warp knows anything; return its column in the first block of a cluster."""
         self._two_views()
-        self.known = np.pad(self.known, ((0, 0), (0, 0), (0, 0), (0, 1)))
-        return self.known.shape[-1] - 1
+        self.known = np.pad(self.known, ((0, 0), (0, 0), (0, 0), (0, self.cluster)))
+        return self.known.shape[-1] - self.cluster
 
     def nothing(self) -> Array:
         """Return what is known by somebody who knows nothing: (views, blocks, columns)."""
@@ -70,7 +78,7 @@ class Clocks:
             self.known[0, rows] = self.now[rows][:, None, :]
         else:
             joint = self.known[:, rows].max(axis=2)
-            joint[0, :, : self.warps] = self.now[rows]
+            np.put_along_axis(joint[0], self._own(np.arange(len(self.now))[rows]), self.now[rows], axis=1)
             self.known[:, rows] = joint[:, :, None, :]
         self.now[rows] += 1
 
@@ -83,7 +91,8 @@ class Clocks:
         # From now on each of them knows all that any of them knew, and their present clocks.
         joint = np.where(warps[:, :, None], self.known, 0).max(axis=2, initial=0)
         own = np.where(warps, self.now, 0)
-        joint[0, :, : self.warps] = np.maximum(joint[0, :, : self.warps], own)
+        at = self._own(np.arange(self._blocks))
+        np.put_along_axis(joint[0], at, np.maximum(np.take_along_axis(joint[0], at, axis=1), own), axis=1)
         self.known = np.where(warps[:, :, None], np.maximum(self.known, joint[:, :, None, :]), self.known)
         self.now = self.now + warps
 
@@ -94,16 +103,24 @@ class Clocks:
             rows = np.zeros(len(warps), np.intp)
         else:
             rows, warps = self.pairs(lanes)
-        self.known[0, rows, warps, warps] = self.now[rows, warps]
+        self.known[0, rows, warps, self.columns(rows, warps)] = self.now[rows, warps]
         self.now[rows, warps] += 1
 
-    def give(self, held: Array, pairs: Pairs) -> Array:
-        """Return `held`, as `nothing` returns, joined with what these warps know and did; their clocks advance."""
+    def _own(self, rows: Array) -> Array:
+        """Return the columns of all warps of some blocks, (rows, warps)."""
+        return np.asarray(rows % self.cluster * self.warps)[:, None] + np.arange(self.warps)
+
+    def give(self, held: Array, pairs: Pairs, to: Array | None = None) -> Array:
+        """Return `held`, as `nothing` returns, joined with what these warps know and did; their clocks advance.
+
+        `to` are the blocks, one for each warp, to which they give it; None if to their own.
+        """
         rows, warps = pairs
+        to = rows if to is None else to
         held = self.fitted(held)
         for view, known in zip(held, self.known, strict=True):
-            np.maximum.at(view, rows, known[rows, warps])
-        np.maximum.at(held[0], (rows, warps), self.now[rows, warps])
+            np.maximum.at(view, to, known[rows, warps])
+        np.maximum.at(held[0], (to, self.columns(rows, warps)), self.now[rows, warps])
         self._advance(pairs)
         return held
 
@@ -114,8 +131,8 @@ class Clocks:
 
     def _advance(self, pairs: Pairs) -> None:
         rows, warps = pairs
-        own = self.known[0, rows, warps, warps]
-        self.known[0, rows, warps, warps] = np.maximum(own, self.now[rows, warps] - 1)
+        own = rows, warps, self.columns(rows, warps)
+        self.known[0][own] = np.maximum(self.known[0][own], self.now[rows, warps] - 1)
         self.now[rows, warps] += 1
 
     def fitted(self, held: Array) -> Array:
@@ -130,20 +147,34 @@ class Clocks:
     def acquire(self, lanes: Lanes) -> None:
         """Record an atomic or volatile access: these warps see all released accesses."""
         if self._released.any():
-            self.take(self._released, self.pairs(lanes))
+            self.take(self.of_clusters(self._released), self.pairs(lanes))
+
+    def released(self, held: Array, rows: Array) -> Array:
+        """Return `held`, as `nothing` returns, joined with what fences have released in these blocks."""
+        held, released = self.fitted(held).copy(), self.fitted(self._released)
+        held[:, rows] = np.maximum(held[:, rows], released[:, rows])
+        return held
+
+    def of_clusters(self, held: Array) -> Array:
+        """Return `held`, as `nothing` returns, with what all blocks of a cluster hold in each of its blocks."""
+        if self.cluster == 1:
+            return held
+        joint = held.reshape(len(held), -1, self.cluster, held.shape[-1]).max(axis=2)
+        return np.repeat(joint, self.cluster, axis=1)
 
     def proxy_fence(self, lanes: Lanes) -> None:
         """Record that all that these warps know and did becomes visible to agents."""
         self._two_views()
         rows, warps = pairs = self.pairs(lanes)
         self.known[1, rows, warps] = np.maximum(self.known[1, rows, warps], self.known[0, rows, warps])
-        self.known[1, rows, warps, warps] = self.now[rows, warps]
+        self.known[1, rows, warps, self.columns(rows, warps)] = self.now[rows, warps]
         self._advance(pairs)
 
     def learn(self, agent: int, pairs: Pairs, clock: Array | int) -> None:
-        """Let these warps know that all an agent did up to `clock`, one for each of them, is done."""
+        """Let these warps know that all an agent of their block did up to `clock`, one for each of them, is done."""
         rows, warps = pairs
-        self.known[:, rows, warps, agent] = np.maximum(self.known[:, rows, warps, agent], clock)
+        column = agent + rows % self.cluster
+        self.known[:, rows, warps, column] = np.maximum(self.known[:, rows, warps, column], clock)
 
     def _two_views(self) -> None:
         if len(self.known) == 1:

@@ -41,7 +41,7 @@ class ClusterBarriers:
         self._resident = resident
         blocks = resident.extent[0]
         self._arrived = np.zeros(resident.extent, np.bool_)
-        self._expected = np.zeros(resident.extent, np.bool_)
+        self._absent = np.zeros(blocks, np.bool_)  # blocks that have been reported
         self._generation = np.zeros((blocks, 1), np.int64)  # barriers completed by each block's cluster
         self._awaits = np.zeros(resident.extent, np.int64)  # the generation that each thread's last arrival is part of
         self._given = self._done = resident.shared_shadow.clocks.nothing()
@@ -52,20 +52,20 @@ class ClusterBarriers:
         """Return True if any thread waits."""
         return bool(self._waiting)
 
-    def arrive(self, lanes: Lanes, site: Site) -> Successors:
-        """Let threads arrive; return others that can go on now."""
+    def arrive(self, lanes: Lanes, site: Site, releases: bool) -> Successors:
+        """Let threads arrive, with what they did if it `releases` that; return others that can go on now."""
         resident = self._resident
         self._site = site
         mask = lanes.to_mask()
-        clusters = self._by_cluster(mask).any(axis=1)
-        first = clusters & ~self._by_cluster(self._expected).any(axis=1)
-        self._by_cluster(self._expected)[first] = self._by_cluster(resident.alive)[first]
         self._arrived |= mask
         self._awaits[mask] = np.broadcast_to(self._generation + 1, mask.shape)[mask]
         if resident.check:
             clocks = resident.shared_shadow.clocks
-            self._given = clocks.give(self._given, clocks.pairs(lanes))
-            resident.global_shadow.fence(np.unique(resident.geometry.numbers[lanes.row_ids]))
+            if releases:
+                self._given = clocks.give(self._given, clocks.pairs(lanes))
+                resident.global_shadow.fence(np.unique(resident.geometry.numbers[lanes.row_ids]))
+            else:  # only what fences have released
+                self._given = clocks.released(self._given, np.unique(lanes.row_ids))
         return self.release()
 
     def wait(self, activation: Activation, following: int, lanes: Lanes, site: Site) -> Successors | None:
@@ -87,15 +87,18 @@ class ClusterBarriers:
         if not complete.any():
             return []
         rows = np.repeat(complete, self._resident.geometry.cluster_size)
-        missing = Lanes.of(self._expected & ~self._arrived & rows[:, None])
+        # Warps may exit, and are not waited for; but no memory outlives its block.
+        absent = rows & ~self._arrived.any(axis=1) & ~self._absent
+        self._absent |= absent
+        missing = Lanes.of(np.repeat(absent[:, None], self._arrived.shape[1], axis=1))
         if missing is not None and self._site is not None:
             message = "{who} ends without the barrier at which other threads of its cluster wait"
             self._resident.reports.about_lanes(FindingKind.DIVERGENT_BARRIER, self._site, message, missing)
-        self._arrived[rows] = self._expected[rows] = False
+        self._arrived[rows] = False
         self._generation[rows] += 1
         clocks = self._resident.shared_shadow.clocks
         self._given, self._done = clocks.fitted(self._given), clocks.fitted(self._done).copy()
-        self._done[:, rows] = self._given[:, rows]
+        self._done[:, rows] = clocks.of_clusters(self._given)[:, rows]
         self._resident.launch.changes.count += 1
         going: Successors = []
         waiting, self._waiting = self._waiting, []
@@ -122,10 +125,10 @@ def bind_clusters(decoder: Decoder, instruction: PtxInstruction, site: Site) -> 
     parts = instruction.parts
     if parts[:2] == ("barrier", "cluster"):
         if parts[2] == "arrive":
-            following = decoder.position + 1
+            following, releases = decoder.position + 1, "relaxed" not in parts
 
             def arrive(resident: Resident, activation: Activation, lanes: Lanes) -> Successors | None:
-                gone = resident.cluster_barriers.arrive(lanes, site)
+                gone = resident.cluster_barriers.arrive(lanes, site, releases)
                 return [*gone, (activation, following, lanes, False)] if gone else None
 
             return arrive

@@ -26,6 +26,8 @@ class FindingKind(StrEnum):
     TRANSACTION_BYTES = "transaction-bytes"
     MISSING_PROXY_FENCE = "missing-proxy-fence"
     MISUSED_MBARRIER = "misused-mbarrier"
+    MISMATCHED_SWIZZLE = "mismatched-swizzle"
+    UNAWAITED_PRODUCT = "unawaited-product"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kernel_lsp.emulate import taint
+from kernel_lsp.emulate import products, taint
 from kernel_lsp.emulate.barriers import Barriers
 from kernel_lsp.emulate.bulk import BulkGroups
 from kernel_lsp.emulate.clusters import ClusterBarriers
@@ -23,6 +23,7 @@ from kernel_lsp.emulate.phases import PhaseBarriers
 from kernel_lsp.emulate.program import Symbol
 from kernel_lsp.emulate.registers import Activation
 from kernel_lsp.emulate.resident import Resident
+from kernel_lsp.emulate.swizzles import Swizzles
 from kernel_lsp.emulate.waits import PhaseWaits
 from kernel_lsp.emulate.wgmma import MatrixGroups
 from kernel_lsp.errors import CannotJudgeError
@@ -67,7 +68,7 @@ class Blocks:
         self.resident = resident
         resident.barriers, resident.copies = Barriers(resident), Copies(resident)
         resident.cluster_barriers, resident.bulk_groups = ClusterBarriers(resident), BulkGroups(resident)
-        resident.matrix_groups = MatrixGroups(resident)
+        resident.matrix_groups, resident.swizzles = MatrixGroups(resident), Swizzles(resident)
         resident.phases, resident.phase_waits = PhaseBarriers(resident), PhaseWaits(resident)
         self._waiters = (resident.barriers, resident.cluster_barriers, resident.phase_waits)
         resident.local.reserve(entry.local_bytes)
@@ -135,6 +136,8 @@ class Blocks:
         elif self.resident.check:
             self.resident.phases.finish()
             self.resident.bulk_groups.finish()
+            for late in self.resident.shared_shadow.outlived():
+                self.resident.reports.outlived(late)
         return False
 
     def _order(self, key: tuple[int, ...]) -> tuple[bool, int, tuple[int, ...]]:
@@ -160,6 +163,8 @@ class Blocks:
             try:
                 if activation.taint:
                     taint.propagate(resident, activation, lanes, position)
+                if activation.unready:
+                    products.follow(resident, activation, lanes, position)
                 gone = steps[position](resident, activation, lanes)
                 if resident.missing:
                     taint.arrived(resident, activation, position)

@@ -16,7 +16,7 @@ from kernel_lsp.emulate.lanes import Lanes
 from kernel_lsp.emulate.phases import PhaseBarrier, Users, pending_count
 from kernel_lsp.emulate.program import Address, Operand, PtxInstruction, Sink
 from kernel_lsp.emulate.registers import Activation, Fetch
-from kernel_lsp.emulate.remote import shared_targets
+from kernel_lsp.emulate.remote import follow_remote, shared_targets
 from kernel_lsp.emulate.transfers import Locate, locator, space_of
 from kernel_lsp.emulate.waits import PhaseWait
 
@@ -70,7 +70,9 @@ class _Named:
             if len(at):
                 users = Users(targets.rows[at], targets.owners[at], targets.columns[at], at)
                 found.append((resident.phases.at(int(address)), users))
-        if resident.check and self._space != "cluster":
+        if resident.check and bool((targets.rows != targets.owners).any()):
+            follow_remote(resident, targets, _BYTES, site, "read")
+        elif resident.check:
             self._follow(resident, targets.addresses[targets.sound], targets.lanes, writes)
         return found
 
@@ -162,7 +164,7 @@ def _bind_wait(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Ste
             if len((kept := resident.phases.usable(barrier, everyone, site)).rows)
         ]
         waiting = PhaseWait(activation, following, lanes, site, store, users, parity, acquires)
-        if suspends and users:
+        if suspends:
             return resident.phase_waits.wait(waiting)
         store(activation, lanes.read(resident.phase_waits.test(waiting)), lanes)
         return None

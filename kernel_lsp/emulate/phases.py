@@ -178,10 +178,12 @@ class PhaseBarriers:
         return barrier.agent
 
     def _give(self, barrier: PhaseBarrier, users: Users) -> None:
-        own = users.rows == users.owners
-        if self._resident.check and own.any():
-            clocks = self._resident.shared_shadow.clocks
-            barrier.given = clocks.give(barrier.given, clocks.pairs_at(users.rows[own], users.columns[own]))
+        if not self._resident.check:
+            return
+        clocks, distance = self._resident.shared_shadow.clocks, users.rows - users.owners
+        for far in np.unique(distance):
+            pairs = clocks.pairs_at(users.owners[distance == far], users.columns[distance == far])
+            barrier.given = clocks.give(barrier.given, pairs, pairs[0] + far)
 
     def take(self, barrier: PhaseBarrier, users: Users) -> None:
         """Let threads know what the end of the last phase tells."""

@@ -19,8 +19,8 @@ from kernel_lsp.emulate.memory import Buffer
 
 Array: TypeAlias = NDArray[Any]
 
-_THREADS = 16  # bits of a stamp that tell the thread or agent, and whether it was a strong access
-_STRONG = 1 << 15
+_THREADS = 24  # bits of a stamp that tell the thread or agent, and whether it was a strong access
+_STRONG = 1 << 23
 _PENDING = np.int64(1) << 62  # the clock of a copy that is still under way
 
 
@@ -32,6 +32,7 @@ class Conflict:
         pending: the earlier one is a `cp.async` that has not been waited for.
         agent: the earlier one is by a bulk copy or `wgmma`, and `thread` tells nothing.
         unfenced: they are ordered, but without the proxy fence that they need.
+        row: of the earlier thread's block; None if it is the one whose memory it is.
     """
 
     position: int
@@ -42,6 +43,7 @@ class Conflict:
     pending: bool = False
     agent: bool = False
     unfenced: bool = False
+    row: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,31 @@ class Issue:
 
     Attributes:
         rows: the block whose memory it is.
-        columns: the thread.
-        own: whether all of these blocks are the threads' own; otherwise only later accesses are looked at.
+        owners, columns: the thread.
     """
 
     rows: Array
+    owners: Array
     columns: Array
-    own: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outlived:
+    """An access of another block's shared memory that may come after that block's end.
+
+    Attributes:
+        row, address: the place.
+        site: the instruction.
+        owner, column: the thread.
+        access: `read` or `write`.
+    """
+
+    row: int
+    address: int
+    site: int
+    owner: int
+    column: int
+    access: str
 
 
 class SharedShadow:
@@ -65,19 +85,21 @@ class SharedShadow:
     As long as all blocks do the same, one row stands for all of them.
     """
 
-    def __init__(self, blocks: int, size: int, grain: int, threads: int) -> None:
+    def __init__(self, blocks: int, size: int, grain: int, threads: int, cluster: int = 1) -> None:
         self.grain = grain
         self._blocks = blocks
-        self.clocks = Clocks(blocks, -(-threads // WARP))
+        self.clocks = Clocks(blocks, -(-threads // WARP), cluster)
         cells = -(-size // grain)
-        # A stamp is clock << 16 | strong << 15 | thread + 1; 0 is no access. Sites are kept beside it. The number of an
-        # agent is that of the first thread of its column in the clocks.
+        # A stamp is clock << 24 | strong << 23 | thread + 1; 0 is no access. Sites are kept beside it. Threads are
+        # numbered as the columns of their warps are. The number of an agent is that of its column's first thread.
         self._writer = np.zeros((1, cells), np.int64)
         self._writer_site = np.zeros((1, cells), np.int32)
         self._readers = np.zeros((2, 1, cells), np.int64)  # the last one in lane order, and the first
         self._reader_site = np.zeros((1, cells), np.int32)
         # Instructions that initialise an mbarrier: what they write needs no proxy fence, as copies signal it at once.
         self.barrier_sites: set[int] = set()
+        if cluster > 1:
+            self._expand()
 
     def _expand(self) -> None:
         self.clocks.expand()
@@ -106,10 +128,17 @@ class SharedShadow:
         cells = (cells // self.grain)[..., None] + np.arange(grains)
         return rows[..., None], cells, columns[..., None], clock[..., None]
 
+    def _numbers(self, rows: Array, columns: Array) -> Array:
+        """Return the threads' numbers among those of their cluster."""
+        return columns if self.clocks.cluster == 1 else rows % self.clocks.cluster * self.clocks.warps * WARP + columns
+
     def _beside(self, stamps: Array, rows: Array, columns: Array, strong: bool) -> Array:
-        """Return True for earlier accesses by another thread that are unordered with one by `columns` now."""
+        """Return True for earlier accesses by another thread that are unordered with one of now.
+
+        `rows` and `columns` tell the block and the thread that makes it.
+        """
         threads = (stamps & (_STRONG - 1)) - 1
-        suspect: Array = (stamps != 0) & (threads != columns)
+        suspect: Array = (stamps != 0) & (threads != self._numbers(rows, columns))
         if strong:
             suspect &= stamps & _STRONG == 0
         if suspect.any():
@@ -129,7 +158,7 @@ class SharedShadow:
         conflict = self._conflict(self._beside(writer, rows, columns, strong), writer, rows, cells, "write")
         if conflict is None and pending.any():
             conflict = self._conflict(pending, writer, rows, cells, "write")
-        stamp = np.broadcast_to(clock << _THREADS | (_STRONG if strong else 0) | columns + 1, cells.shape)
+        stamp = self._stamps(clock, rows, columns, strong, cells.shape)
         flat = (np.broadcast_to(rows, cells.shape) * self._writer.shape[1] + cells).ravel()
         self._readers[0].reshape(-1)[flat] = stamp.ravel()
         self._readers[1].reshape(-1)[flat[::-1]] = stamp.ravel()[::-1]
@@ -150,7 +179,7 @@ class SharedShadow:
         if pending:
             clock = np.full_like(clock, _PENDING >> _THREADS)
         flat = (np.broadcast_to(rows, cells.shape) * self._writer.shape[1] + cells).ravel()
-        stamp = np.broadcast_to(clock << _THREADS | (_STRONG if strong else 0) | columns + 1, cells.shape)
+        stamp = self._stamps(clock, rows, columns, strong, cells.shape)
         self._writer.reshape(-1)[flat] = stamp.ravel()
         self._writer_site.reshape(-1)[flat] = site
         return conflict
@@ -158,8 +187,67 @@ class SharedShadow:
     def land(self, addresses: Array, size: int, lanes: Lanes) -> None:
         """Record asynchronous copies that have been waited for, as writes of now."""
         rows, cells, columns, clock = self._place(addresses, size, lanes)
-        stamp = np.broadcast_to(clock << _THREADS | columns + 1, cells.shape)
+        stamp = self._stamps(clock, rows, columns, False, cells.shape)
         self._writer[np.broadcast_to(rows, cells.shape), cells] = stamp
+
+    def _stamps(self, clock: Array, rows: Array, columns: Array, strong: bool, shape: tuple[int, ...]) -> Array:
+        stamps = clock << _THREADS | (_STRONG if strong else 0) | self._numbers(rows, columns) + 1
+        return np.broadcast_to(stamps, shape)
+
+    def from_afar(
+        self, issue: Issue, addresses: Array, size: int, site: int, *, writes: bool, strong: bool = False
+    ) -> Conflict | None:
+        """Record accesses of `size` bytes, (threads,) each, in the memory of other blocks of the cluster.
+
+        Args:
+            issue: the threads, and in which block's memory.
+            addresses: in shared memory.
+            size: bytes of each access.
+            site: the instruction.
+            writes: whether it writes.
+            strong: whether it is atomic.
+
+        Returns:
+            The first race.
+        """
+        rows, owners, columns = issue.rows[:, None], issue.owners[:, None], issue.columns[:, None]
+        cells = (addresses // self.grain)[:, None] + np.arange(max(1, size // self.grain))
+        where = np.broadcast_to(rows, cells.shape), cells
+        stamps = self._writer[where]
+        conflict = self._conflict(self._beside(stamps, owners, columns, strong), stamps, rows, cells, "write")
+        for readers in self._readers if writes else ():
+            if conflict is None:
+                stamps = readers[where]
+                conflict = self._conflict(self._beside(stamps, owners, columns, strong), stamps, rows, cells, "read")
+        stamp = self._stamps(self.clocks.now[owners, columns >> 5], owners, columns, strong, cells.shape)
+        if writes:
+            self._writer[where], self._writer_site[where] = stamp, site
+        else:
+            self._readers[0][where] = stamp
+            self._readers[1][where] = stamp
+            self._reader_site[where] = site
+        return conflict
+
+    def outlived(self) -> list[Outlived]:
+        """Return the accesses by other blocks that nothing orders before a block's end, one for each instruction."""
+        if self.clocks.cluster == 1:
+            return []
+        threads, known = self.clocks.warps * WARP, self.clocks.known[0].max(axis=1)
+        found: dict[int, Outlived] = {}
+        for access, stamps, sites in (
+            ("write", self._writer, self._writer_site),
+            *(("read", readers, self._reader_site) for readers in self._readers),
+        ):
+            numbers, rows = (stamps & (_STRONG - 1)) - 1, np.arange(len(stamps))[:, None]
+            foreign = (stamps != 0) & (numbers < self.clocks.width * WARP)
+            foreign &= numbers // threads != rows % self.clocks.cluster
+            late = foreign & (stamps >> _THREADS > known[rows, np.maximum(numbers, 0) >> 5])
+            for site in np.unique(sites[late]):
+                row, cell = (int(each) for each in np.argwhere(late & (sites == site))[0])
+                rank, column = divmod(int(numbers[row, cell]), threads)
+                owner = row // self.clocks.cluster * self.clocks.cluster + rank
+                found.setdefault(int(site), Outlived(row, cell * self.grain, int(site), owner, column, access))
+        return [found[site] for site in sorted(found)]
 
     def by_agent(
         self, issue: Issue, addresses: Array, size: int, agent: int, clock: Array, site: int, writes: bool
@@ -170,7 +258,7 @@ class SharedShadow:
             issue: who tells it to, and in which block's memory.
             addresses: in shared memory.
             size: bytes of each access.
-            agent: its column in the clocks.
+            agent: its column in the clocks, as `Clocks.agent` returned it.
             clock: the time (threads,) of the agent until which the access may last.
             site: the instruction.
             writes: whether it writes.
@@ -181,14 +269,12 @@ class SharedShadow:
         self._expand()
         rows = issue.rows[:, None, None]
         cells = (addresses // self.grain)[..., None] + np.arange(max(1, size // self.grain))
-        conflict = None
-        if issue.own:
-            stamps = self._writer[rows, cells]
-            conflict = self._before_agent(stamps, rows, cells, issue, "write")
-            for readers in self._readers if writes else ():
-                if conflict is None:
-                    conflict = self._before_agent(readers[rows, cells], rows, cells, issue, "read")
-        stamp = np.broadcast_to(clock[:, None, None] << _THREADS | agent * WARP + 1, cells.shape)
+        conflict = self._before_agent(self._writer[rows, cells], rows, cells, issue, "write")
+        for readers in self._readers if writes else ():
+            if conflict is None:
+                conflict = self._before_agent(readers[rows, cells], rows, cells, issue, "read")
+        number = (agent + rows % self.clocks.cluster) * WARP
+        stamp = np.broadcast_to(clock[:, None, None] << _THREADS | number + 1, cells.shape)
         where = np.broadcast_to(rows, cells.shape), cells
         if writes:
             self._writer[where] = stamp
@@ -204,14 +290,14 @@ class SharedShadow:
         earlier = stamps != 0
         if not earlier.any():
             return None
-        columns = issue.columns[:, None, None]
+        owners, columns = issue.owners[:, None, None], issue.columns[:, None, None]
         column, clock = np.maximum(threads, 0) >> 5, stamps >> _THREADS
-        known = self.clocks.known[:, rows, columns >> 5, column]
-        unordered = earlier & (clock > known[0]) & (threads != columns)
+        known = self.clocks.known[:, owners, columns >> 5, column]
+        unordered = earlier & (clock > known[0]) & (threads != self._numbers(owners, columns))
         conflict = self._conflict(unordered, stamps, rows, cells, before)
         if conflict is not None or before == "read":
             return conflict
-        unfenced = earlier & (clock > known[1]) & (threads < self.clocks.warps * WARP)
+        unfenced = earlier & (clock > known[1]) & (threads < self.clocks.width * WARP)
         if self.barrier_sites:
             unfenced &= ~np.isin(self._writer_site[rows, cells], list(self.barrier_sites))
         conflict = self._conflict(unfenced, stamps, rows, cells, before)
@@ -227,18 +313,17 @@ class SharedShadow:
         cells = (addresses // self.grain)[..., None] + np.arange(max(1, size // self.grain))
         return np.asarray((self._writer[rows[:, None, None], cells] == 0).any(axis=-1))
 
+    def last_writer(self, rows: Array, addresses: Array) -> Array:
+        """Return the instructions that wrote places last, (places,) each, of which all have been written."""
+        self._expand()
+        return np.asarray(self._writer_site[rows, addresses // self.grain])
+
     def copied_since(self, row: int, address: int) -> int | None:
         """Return the copy or other agent's instruction that wrote a place last; None if it was none."""
         row = row if len(self._writer) > 1 else 0
         stamp = int(self._writer[row, address // self.grain])
-        agent = (stamp & (_STRONG - 1)) > self.clocks.warps * WARP
+        agent = (stamp & (_STRONG - 1)) > self.clocks.width * WARP
         return int(self._writer_site[row, address // self.grain]) if agent else None
-
-    def arrive_unseen(self, rows: Array, addresses: Array, size: int) -> None:
-        """Record writes from another block, (writes,) each, as ordered with all that follows."""
-        self._expand()
-        cells = (addresses // self.grain)[:, None] + np.arange(max(1, size // self.grain))
-        self._writer[rows[:, None], cells] = 1
 
     def _conflict(self, beside: Array, stamps: Array, rows: Array, cells: Array, before: str) -> Conflict | None:
         if not beside.any():
@@ -247,15 +332,17 @@ class SharedShadow:
         row, cell = (int(np.broadcast_to(x, beside.shape).ravel()[position]) for x in (rows, cells))
         sites = self._writer_site if before == "write" else self._reader_site
         stamp = int(stamps.ravel()[position])
-        thread = (stamp & (_STRONG - 1)) - 1
+        thread, cluster = (stamp & (_STRONG - 1)) - 1, self.clocks.cluster
+        agent, rank = thread >= self.clocks.width * WARP, thread // (self.clocks.warps * WARP)
         return Conflict(
             position // beside.shape[-1],
             before,
             int(sites[row, cell]),
-            thread,
+            thread - (0 if agent else rank * self.clocks.warps * WARP),
             int(np.count_nonzero(beside)),
             stamp >= int(_PENDING),
-            thread >= self.clocks.warps * WARP,
+            agent,
+            row=None if agent or cluster == 1 else row // cluster * cluster + rank,
         )
 
 

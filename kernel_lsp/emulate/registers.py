@@ -60,6 +60,7 @@ class Activation:
         results: (formal, actual) of results that the caller takes in registers.
         local_base: where its local variables start, in bytes.
         taint: unknown bits of registers that were loaded from memory nobody has written, by slot.
+        unready: registers of products that may be under way, by slot.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Activation:
         self.results: list[tuple[str, Store]] = []
         self.local_base = local_base
         self.taint: dict[int, Any] = {}  # slot -> `taint.Taint`
+        self.unready: dict[int, Any] = {}  # slot -> `products.Unready`
 
     def write(self, slot: int, value: Array, lanes: Lanes) -> None:
         """Set a register for some threads; a whole value is kept, not copied."""

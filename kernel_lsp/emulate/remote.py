@@ -1,8 +1,8 @@
 """Shared memory of the blocks of a cluster: addresses that name a block, and accesses by them.
 
 Worker-only: imports numpy. A `.shared::cluster` address is the offset in shared memory; above it stands 1 + the rank of
-the block, or 0 for the thread's own one. Accesses of other blocks' memory are checked for bounds and alignment and for
-unwritten bytes; races with them are not looked for.
+the block, or 0 for the thread's own one. Accesses of other blocks' memory are checked for bounds, alignment, races, and
+for the end of that block.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kernel_lsp.emulate import access
 from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.lanes import Lanes
 from kernel_lsp.emulate.memory import SHARED_WINDOW, WINDOW_BYTES
+from kernel_lsp.emulate.races import Issue
 
 if TYPE_CHECKING:
     from kernel_lsp.emulate.resident import Resident
@@ -99,6 +100,7 @@ def load_cluster(
         size = kind.itemsize * vector
         at = access.part_of(addresses, lanes, others)
         targets = shared_targets(resident, "cluster", at, size, others, site, "read")
+        follow_remote(resident, targets, size, site, "read")
         view = resident.shared_view(kind)
         units = np.where(targets.sound, targets.addresses // kind.itemsize, 0)
         for number, target in enumerate(parts):
@@ -118,9 +120,8 @@ def store_cluster(resident: Resident, addresses: Array, values: list[Array], lan
     kind = values[0].dtype
     at = access.part_of(addresses, lanes, others)
     targets = shared_targets(resident, "cluster", at, kind.itemsize * len(values), others, site, "write")
+    follow_remote(resident, targets, kind.itemsize * len(values), site, "write")
     view, good = resident.shared_view(kind), targets.sound
-    if resident.check:
-        resident.shared_shadow.arrive_unseen(targets.rows[good], targets.addresses[good], kind.itemsize * len(values))
     for number, value in enumerate(values):
         mine = access.part_of(np.broadcast_to(value, lanes.shape), lanes, others)
         data = others.select(np.broadcast_to(mine, others.shape)).reshape(-1)[good]
@@ -137,12 +138,27 @@ def update_places(
     part = Lanes.of(_mask_of(targets, lanes.extent))
     if part is None:
         return []
-    if resident.check:
-        resident.shared_shadow.arrive_unseen(targets.rows[targets.sound], targets.addresses[targets.sound], size)
+    follow_remote(resident, targets, size, site, "atomic")
     view = resident.shared_bytes_view(size)
     whole = np.zeros(lanes.extent, np.int64)
     whole[targets.owners, targets.columns] = targets.rows * view.shape[1] + targets.addresses // size
     return [(part, view.reshape(-1), part.select(part.read(whole)))]
+
+
+def follow_remote(resident: Resident, targets: SharedTargets, size: int, site: Site, access_kind: str) -> None:
+    """Look for races of `read`, `write` or `atomic` accesses with those of the blocks whose memory it is."""
+    good = targets.sound
+    if not resident.check or not good.any():
+        return
+    issue = Issue(targets.rows[good], targets.owners[good], targets.columns[good])
+    writes, strong = access_kind != "read", access_kind == "atomic"
+    conflict = resident.shared_shadow.from_afar(
+        issue, targets.addresses[good], size, site.index, writes=writes, strong=strong
+    )
+    if conflict is not None:
+        address = int(targets.addresses[good][conflict.position])
+        place = int(issue.owners[conflict.position]), int(issue.columns[conflict.position])
+        resident.reports.shared_race_at(address, conflict, size, site, access_kind, place)
 
 
 def _mask_of(targets: SharedTargets, extent: tuple[int, int]) -> Array:

@@ -15,7 +15,7 @@ from kernel_lsp.emulate.findings import Finding, FindingCollector, FindingKind
 from kernel_lsp.emulate.lanes import Lanes
 from kernel_lsp.emulate.memory import Buffer, GlobalMemory
 from kernel_lsp.emulate.program import Location
-from kernel_lsp.emulate.races import Conflict
+from kernel_lsp.emulate.races import Conflict, Outlived
 from kernel_lsp.emulate.stage_reports import beside_agent
 from kernel_lsp.emulate.wording import VERBS, SharedVariables, index_of, outside, touched
 
@@ -51,6 +51,13 @@ class Reports:
     def thread(self, column: int) -> str:
         """Return the index of a thread in words."""
         return index_of(self.geometry.thread(column), self.geometry.shape)
+
+    def earlier_thread(self, conflict: Conflict, row: int) -> str:
+        """Return the earlier thread of a race in words; its block too if that is not the one at `row`."""
+        name = f"thread {self.thread(conflict.thread)}"
+        if conflict.row in (None, row):
+            return name
+        return f"{name} of block {self.block(int(self.geometry.numbers[conflict.row]))}"
 
     def block(self, number: int) -> str:
         """Return the index of a block, given by its linear number, in words."""
@@ -195,6 +202,18 @@ class Reports:
         values: dict[str, Any] = {"space": "shared", "access": access, "address": address, "size": size}
         self.say(FindingKind.OUT_OF_BOUNDS, site, message, row, column, count=int(np.count_nonzero(bad)), **values)
 
+    def outlived(self, late: Outlived) -> None:
+        """Report an access of the shared memory of a block of the cluster that may end before it."""
+        him = self.block(int(self.geometry.numbers[late.row]))
+        site = self.sites[late.site]
+        verb = "uses the mbarrier at" if site.instruction.parts[0] == "mbarrier" else VERBS[late.access]
+        message = (
+            f"{verb} {self.shared.named(late.address, 1)} in block {him}, which may have ended: "
+            "no barrier of the cluster keeps it"
+        )
+        values: dict[str, Any] = {"space": "shared", "access": late.access, "address": late.address}
+        self.say(FindingKind.OUT_OF_BOUNDS, site, message, late.owner, late.column, **values)
+
     def outside_local(self, addresses: Array, bad: Array, size: int, lanes: Lanes, site: Site, access: str) -> None:
         """Report accesses beyond the thread's local memory."""
         self._outside_own(addresses, bad, size, lanes, site, access, "local", None)
@@ -251,17 +270,24 @@ class Reports:
         """Report accesses of shared memory that no barrier orders."""
         if lanes.mask is None:  # one address may serve all threads
             addresses = np.broadcast_to(addresses, lanes.shape)
-        row, column = lanes.place(conflict.position, addresses.shape)
-        address = int(addresses.reshape(-1)[conflict.position])
+        address, place = int(addresses.reshape(-1)[conflict.position]), lanes.place(conflict.position, addresses.shape)
+        self.shared_race_at(address, conflict, size, site, access, place)
+
+    def shared_race_at(
+        self, address: int, conflict: Conflict, size: int, site: Site, access: str, thread: Place
+    ) -> None:
+        """Report an access of shared memory that no barrier orders with an earlier one."""
         if conflict.agent:
-            beside_agent(self, address, conflict, size, site, access, (row, column))
+            beside_agent(self, address, conflict, size, site, access, thread)
             return
+        row, column = thread
         other = self.sites[conflict.site].location
         earlier = "has read" if conflict.before == "read" else "has written"
         if conflict.pending:
             earlier = "copies asynchronously without having waited for it"
         at = f" at line {other.own.line}" if other and other != site.location else ""
-        by = "it itself" if conflict.thread == column else f"thread {self.thread(conflict.thread)}"
+        itself = conflict.thread == column and conflict.row in (None, row)
+        by = "it itself" if itself else self.earlier_thread(conflict, row)
         what = f"{VERBS[access]} {self.shared.named(address, size)}, which {by} {earlier}{at}"
         message = what if conflict.pending else f"{what} with no barrier in between"
         self.say(

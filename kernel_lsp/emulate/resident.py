@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kernel_lsp.emulate.clusters import ClusterBarriers
     from kernel_lsp.emulate.copies import Copies
     from kernel_lsp.emulate.phases import PhaseBarriers
+    from kernel_lsp.emulate.swizzles import Swizzles
     from kernel_lsp.emulate.waits import PhaseWaits
     from kernel_lsp.emulate.wgmma import MatrixGroups
 
@@ -95,7 +96,9 @@ class Resident:
         size = -(-max(self.shared_bytes, 1) // _GRAIN) * _GRAIN
         self._shared = np.zeros((self.extent[0], size), np.uint8)
         self._shared_views: dict[np.dtype[Any], Array] = {}
-        self.shared_shadow = SharedShadow(self.extent[0], size, launch.shared_grain, self.extent[1])
+        self.shared_shadow = SharedShadow(
+            self.extent[0], size, launch.shared_grain, self.extent[1], geometry.cluster_size
+        )
         self.local = LocalMemory(self.living)
         environment = {name: np.full((1, 1), value, np.uint32) for name, value in launch.environment.items()}
         self._special = geometry.registers() | environment
@@ -112,6 +115,7 @@ class Resident:
         self.matrix_groups: MatrixGroups
         self.phases: PhaseBarriers
         self.phase_waits: PhaseWaits
+        self.swizzles: Swizzles
 
     def special(self, name: str) -> Array:
         """Return a special register, for all threads."""

@@ -55,7 +55,7 @@ def agent_race(
     """
     thread = conflict.position // addresses.shape[1]
     address = int(addresses.reshape(-1)[conflict.position])
-    kind, why = _kind_of(reports, conflict, writes)
+    kind, why = _kind_of(reports, conflict, writes, int(rows[thread]))
     reports.say(
         kind,
         site,
@@ -70,15 +70,15 @@ def agent_race(
     )
 
 
-def _kind_of(reports: Reports, conflict: Conflict, writes: bool) -> tuple[FindingKind, str]:
-    """Return the kind of the finding, and its last clause."""
+def _kind_of(reports: Reports, conflict: Conflict, writes: bool, row: int) -> tuple[FindingKind, str]:
+    """Return the kind of the finding about a thread of the block at `row`, and its last clause."""
     if conflict.agent:
         what = _asynchronous(reports, conflict)
         if conflict.before == "write" and not writes:
             return FindingKind.UNAWAITED_COPY, f"which {what} may still write: its phase was not waited for"
         return FindingKind.OVERWRITTEN_STAGE, f"which {what} may still {conflict.before}: it was not waited for"
     other = reports.sites[conflict.site].place
-    him = f"thread {reports.thread(conflict.thread)}"
+    him = reports.earlier_thread(conflict, row)
     at = f" at line {other.own.line}" if other else ""
     if conflict.unfenced:
         return FindingKind.MISSING_PROXY_FENCE, f"which {him} has written{at}, with no fence.proxy.async in between"

@@ -142,6 +142,8 @@ def _bind_in(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step:
                     data, unwritten = read_global(resident, sources[good], inside[good], kind, chosen)
                     places = swizzled(at[good][:, None] + steps, tensor.swizzle)
                     deliver(resident, chosen, signals[good], places, data, ~unwritten, amount)
+                    if resident.check:
+                        resident.swizzles.copied(chosen.rows, places, tensor.swizzle, site.index)
 
     return copy
 

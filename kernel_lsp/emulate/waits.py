@@ -70,11 +70,14 @@ class PhaseWaits:
         return bool(self._waiting) and self._seen != self._resident.phases.changes
 
     def test(self, wait: PhaseWait) -> Array:
-        """Return, for the extent, the threads whose phase is complete."""
-        over = np.zeros(self._resident.extent, np.bool_)
+        """Return, for the extent, the threads whose phase is complete, and those that name no barrier.
+
+        These have been reported; they go on, as they would wait for ever.
+        """
+        over = np.ones(self._resident.extent, np.bool_)
         for barrier, users, wanted in wait.users:
             done = phase_over(barrier, users.rows, wanted, wait.parity)
-            over[users.owners[done], users.columns[done]] = True
+            over[users.owners, users.columns] = done
             if wait.acquires and done.any():
                 self._resident.phases.take(barrier, users.part(done))
         return over

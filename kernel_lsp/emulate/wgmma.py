@@ -3,7 +3,7 @@
 Worker-only: imports numpy. The meaning is that of the PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate
 Instructions". The product is computed at once. That it may be computed later shows in the shadow of shared memory,
 where the operands are read by an agent of the warpgroup until it has waited for the group. How the hardware rounds sums
-is assumed to be as in `mma.sync`.
+is assumed to be as in `mma.sync`, but for 8-bit floats (`matrix.accumulate.WARPGROUP_BYTES`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from kernel_lsp.emulate import products
 from kernel_lsp.emulate.bulk_memory import CHUNK, Copiers, read_shared, sound_shared
 from kernel_lsp.emulate.cooperation import WholeWarps
 from kernel_lsp.emulate.counters import Site
@@ -35,15 +36,20 @@ Array: TypeAlias = NDArray[Any]
 
 _WARPS = 4  # of a warpgroup
 _THREADS = _WARPS * WARP
-_DEPTHS = {"f16": 16, "bf16": 16, "tf32": 8, "s8": 32, "u8": 32}
+_DEPTHS = {"f16": 16, "bf16": 16, "tf32": 8, "s8": 32, "u8": 32, "e4m3": 32, "e5m2": 32}
 
 
 class MatrixGroups:
-    """The groups of `wgmma` that each resident warpgroup has closed, and the agents that compute them."""
+    """The groups of `wgmma` that each resident warpgroup has closed, and the agents that compute them.
+
+    Attributes:
+        waited: groups that each warp has waited for, (blocks, warps).
+    """
 
     def __init__(self, resident: Resident) -> None:
         self._resident = resident
         self._committed = np.zeros((resident.extent[0], -(-resident.extent[1] // WARP)), np.int64)  # by warp
+        self.waited = np.zeros_like(self._committed)
         self._agents: dict[int, int] = {}  # by warpgroup of a block
 
     def start(self, rows: Array, group: int) -> tuple[int, Array]:
@@ -51,6 +57,10 @@ class MatrixGroups:
         if group not in self._agents:
             self._agents[group] = self._resident.shared_shadow.clocks.agent()
         return self._agents[group], self._committed[rows, group * _WARPS] + 1
+
+    def begin(self, activation: Activation, slots: tuple[int, ...], lanes: Lanes, site: Site) -> None:
+        """Mark the registers `slots` of these warps as those of a product in their open group."""
+        products.begin(activation, slots, self._committed + 1, self._resident.shared_shadow.clocks.pairs(lanes), site)
 
     def commit(self, lanes: Lanes) -> None:
         """Close the groups of these warps."""
@@ -60,6 +70,7 @@ class MatrixGroups:
         """Wait for all groups of these warps but the last `pending`."""
         clocks = self._resident.shared_shadow.clocks
         rows, warps = clocks.pairs(lanes)
+        self.waited[rows, warps] = np.maximum(self.waited[rows, warps], self._committed[rows, warps] - pending)
         for group, agent in self._agents.items():
             mine = warps // _WARPS == group
             if mine.any():
@@ -112,11 +123,13 @@ class _Form:
 
 def _form(instruction: PtxInstruction, arch: int) -> _Form | None:
     words = [word for word in instruction.parts[4:] if word != "satfinite"]
+    if len(words) != 4:  # products of single bits name their operation too
+        return None
     shape, kind_d, kind_a, kind_b = words
     m, n, k = sizes(shape)
     if _DEPTHS.get(kind_a) != k or _DEPTHS.get(kind_b) != k:
         return None
-    product = bind_product(kind_d, kind_a, kind_b, kind_d, arch, "satfinite" in instruction.parts)
+    product = bind_product(kind_d, kind_a, kind_b, kind_d, arch, "satfinite" in instruction.parts, warpgroup=True)
     if product is None:
         return None
     flags = [each.bits for each in instruction.operands[4:] if isinstance(each, Immediate)]
@@ -152,7 +165,7 @@ def _bind_product(decoder: Decoder, instruction: PtxInstruction, site: Site) -> 
     sums: list[Fetch] = [decoder.fetch(each, "b32") for each in _items(target)]
     left: list[Fetch] = [decoder.fetch(each, "b32" if form.a else "b64") for each in _items(a)]
     right, keeps = decoder.fetch(b, "b64"), decoder.fetch(keep, "pred")
-    position = decoder.position
+    position, written = decoder.position, decoder.decoded.flow(decoder.position).results
 
     def multiply(resident: Resident, activation: Activation, lanes: Lanes) -> Successors | None:
         late = _incomplete(resident, lanes)
@@ -189,6 +202,8 @@ def _bind_product(decoder: Decoder, instruction: PtxInstruction, site: Site) -> 
             whole = np.zeros((warps.size // WARP, WARP), register.dtype)
             whole[chosen] = register.reshape(-1, WARP)
             store(activation, warps.scatter(whole.reshape(-1)), lanes)
+        if resident.check:
+            resident.matrix_groups.begin(activation, written, lanes, site)
         return None
 
     return multiply
@@ -228,6 +243,8 @@ def _in_shared(
         sound &= sound_shared(resident, high & -CHUNK, CHUNK, CHUNK, copiers, "read")
         at, copiers = at[sound], copiers.part(sound)
         if len(at):
+            if resident.check:
+                resident.swizzles.read(copiers, places[at], descriptor.swizzle)
             agent, clock = resident.matrix_groups.start(rows[at], int(group))
             ordered = read_shared(resident, places[at][:, order], kind, copiers, agent, clock)
             data[at[:, None], order] = ordered

@@ -88,4 +88,40 @@ MISUSED_MBARRIER = _rule(
     "barrier of the block.",
 )
 
-RULES = (UNAWAITED_COPY, OVERWRITTEN_STAGE, TRANSACTION_BYTES, MISSING_PROXY_FENCE, MISUSED_MBARRIER)
+MISMATCHED_SWIZZLE = _rule(
+    65,
+    "mismatched-swizzle",
+    "`wgmma` reads a tile with another swizzle than it was copied with.",
+    what="An operand of `wgmma` in shared memory whose descriptor names one swizzle, while the tensor map of the copy "
+    "that brought it has another one, or one of them has none.",
+    why="A swizzle exchanges pieces of 16 bytes by the row they are in. Read with another one, rows are mixed up: the "
+    "answer is wrong, and nothing else tells.",
+    before="map = boxes_of(a, 64, 64, CU_TENSOR_MAP_SWIZZLE_64B);  // on the host\n"
+    "multiply(d, address | 1ull << 62, b);  // 128 bytes",
+    after="map = boxes_of(a, 64, 64, CU_TENSOR_MAP_SWIZZLE_128B);\nmultiply(d, address | 1ull << 62, b);",
+    fix="Give map and descriptor the same swizzle: 1 in the descriptor's highest two bits is 128 bytes, 2 is 64, 3 is "
+    "32. The box's rows are as wide as the swizzle.",
+)
+
+UNAWAITED_PRODUCT = _rule(
+    66,
+    "unawaited-product",
+    "A sum of `wgmma` is used before the product has been waited for.",
+    what="An instruction that reads a register to which a `wgmma` under way still adds, or that is A of one: its group "
+    "has not been committed, or `wgmma.wait_group` leaves it open.",
+    why="What the instruction sees is undefined. ptxas waits by itself where it notices, after every product, and the "
+    "tensor cores idle.",
+    before="multiply(d, a, b);\ncommit_group();\nfor (float& x : d) x *= scale;\nwait_group<0>();",
+    after="multiply(d, a, b);\ncommit_group();\nwait_group<0>();\nfor (float& x : d) x *= scale;",
+    fix="Commit the group and wait for it before the sums are used.",
+)
+
+RULES = (
+    UNAWAITED_COPY,
+    OVERWRITTEN_STAGE,
+    TRANSACTION_BYTES,
+    MISSING_PROXY_FENCE,
+    MISUSED_MBARRIER,
+    MISMATCHED_SWIZZLE,
+    UNAWAITED_PRODUCT,
+)

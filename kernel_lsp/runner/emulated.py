@@ -10,7 +10,8 @@ class EmulatedFinding:
     Attributes:
         kind: one of `emulate.findings.FindingKind`: `out-of-bounds`, `misaligned`, `uninitialised`, `shared-race`,
             `global-race`, `divergent-barrier`, `inactive-lane`, `deadlock`, `runaway-loop`, `trap`, `unawaited-copy`,
-            `overwritten-stage`, `transaction-bytes`, `missing-proxy-fence`, `misused-mbarrier`.
+            `overwritten-stage`, `transaction-bytes`, `missing-proxy-fence`, `misused-mbarrier`,
+            `mismatched-swizzle`, `unawaited-product`.
         message: one sentence with the values that matter.
         path: the user's file, as the compiler names it; empty where the machine code names no place.
         line: from 1; 0 where the machine code names no place.

@@ -15,7 +15,8 @@ published, what is here agrees in every bit, in all types that `mma.sync` and `w
 With E the largest exponent of a block of p products and k bits kept below the binary point, one block differs from the
 exact sum by less than (p + 1) 2**(E - k) plus the rounding of the result.
 
-Not measured: Turing, whose model here is Volta's; 8-bit floats on sm_120; the sign of a sum of zeros (here: positive).
+Not measured: Turing, whose model here is Volta's; 8-bit floats on sm_120, and in `wgmma`; the sign of a sum of zeros
+(here: positive).
 """
 
 from dataclasses import dataclass
@@ -44,6 +45,11 @@ class Adder:
     kept: int
     smallest: int
     result: int = 23
+
+
+WARPGROUP_BYTES = Adder(32, 13, -133, 13)
+"""The adder of `wgmma` for 8-bit floats, which keeps some 14 bits: DeepSeek-AI, "DeepSeek-V3 Technical Report",
+arXiv:2412.19437, section 3.3.2, found that on H800. Block and least exponent are those of other types on sm_90."""
 
 
 def adder(arch: int, kind: str, accumulator: str) -> Adder:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernel_lsp.emulate import arithmetic
-from kernel_lsp.emulate.matrix.accumulate import adder, multiply_add
+from kernel_lsp.emulate.matrix.accumulate import WARPGROUP_BYTES, adder, multiply_add
 from kernel_lsp.emulate.matrix.formats import BITS, Values, float_bits, values
 from kernel_lsp.emulate.matrix.fragments import WARP, Fragment, accumulator, multiplicand_a, multiplicand_b
 from kernel_lsp.emulate.matrix.operation import MatrixOperation
@@ -91,11 +91,20 @@ def multiplication(product: Product, a: Fragment, b: Fragment, c: Fragment, d: F
 
 @cache
 def bind_product(
-    d: str, a: str, b: str, c: str, arch: int, saturate: bool = False, bitwise: str | None = None, step: int = 0
+    d: str,
+    a: str,
+    b: str,
+    c: str,
+    arch: int,
+    saturate: bool = False,
+    bitwise: str | None = None,
+    step: int = 0,
+    warpgroup: bool = False,
 ) -> Product | None:
     """Return the product of matrices with elements of types a, b and c as elements of type d; None if there is none.
 
-    Floating-point sums take `step` products at a time, if the hardware's instruction has fewer than this one.
+    Floating-point sums take `step` products at a time, if the hardware's instruction has fewer than this one. The
+    product may be that of a `warpgroup`, which multiplies 8-bit floats by itself.
     """
     if not any({a, b} <= family for family in _FAMILIES):
         return None
@@ -105,6 +114,8 @@ def bind_product(
         case "f64", "f64" if a == "f64":
             return _doubles
         case (("f16" | "f32"), ("f16" | "f32")) if a in ("f16", "e4m3", "e5m2") and not saturate:
+            if warpgroup and a in ("e4m3", "e5m2"):
+                return partial(_bytes_of_warpgroups, d, a, b)
             return partial(_floats, d, a, b, c, arch, step)
         case "f32", "f32" if a in ("bf16", "tf32") and not saturate:
             return partial(_floats, d, a, b, c, arch, step)
@@ -149,6 +160,17 @@ def _floats(d: str, kind_a: str, kind_b: str, c_kind: str, arch: int, step: int,
             how = replace(how, block=min(how.block, step)) if step else how
             parts.append(float_bits(d, multiply_add(left, right, start_value, kind_a, kind_b, wide, how)))
     return np.concatenate(parts)
+
+
+def _bytes_of_warpgroups(d: str, kind_a: str, kind_b: str, a: Bits, b: Bits, c: Bits) -> Bits:
+    """Multiply 8-bit floats as `wgmma` does, which keeps fewer bits of the sums than float32 has."""
+    products = (
+        multiply_add(
+            values(kind_a, a[part]), values(kind_b, b[part]), values(d, c[part]), kind_a, kind_b, d, WARPGROUP_BYTES
+        )
+        for part in (slice(start, start + 1) for start in range(len(a)))
+    )
+    return np.concatenate([float_bits(d, product) for product in products])
 
 
 def _bytes_by_halves(a: Values, b: Values, c: Values, wide: str, arch: int) -> Values:

@@ -74,6 +74,39 @@ __global__ void __cluster_dims__(2) block_has_ended(const int* x, int* y) {
     __syncthreads();
     y[threadIdx.x] = cluster.map_shared_rank(s, 1)[threadIdx.x];  // too late
 }
+__global__ void __cluster_dims__(2) relaxed(int* y) {
+    __shared__ unsigned long long bar;
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 32;" :: "r"(at(&bar)) : "memory");
+        PUBLISH
+    }
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+    asm volatile(  // tells
+                 "{\n.reg .b32 there, own;\nmov.u32 own, %%cluster_ctarank;\nxor.b32 own, own, 1;\n"
+                 "mapa.shared::cluster.u32 there, %0, own;\n"
+                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" :: "r"(at(&bar)) : "memory");
+    asm volatile("{\n.reg .pred p;\nL:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], 0;\n"
+                 "@!p bra L;\n}" :: "r"(at(&bar)) : "memory");
+    y[blockIdx.x * 32 + threadIdx.x] = 1;
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+__global__ void __cluster_dims__(2) a_warp_leaves(int* y) {
+    auto cluster = cg::this_cluster();
+    if (threadIdx.x >= 32) return;
+    y[blockIdx.x * 32 + threadIdx.x] = 1;
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+__global__ void __cluster_dims__(2) in_turn(int* y) {
+    __shared__ int s[32];
+    auto cluster = cg::this_cluster();
+    s[threadIdx.x] = 1;
+    cluster.sync();
+    if (cluster.block_rank() == 0) cluster.map_shared_rank(s, 1)[threadIdx.x] = 2;
+    MEET
+    y[blockIdx.x * 32 + threadIdx.x] = s[threadIdx.x];  // of the other block
+    cluster.sync();
+}
 __global__ void __cluster_dims__(2) beyond(int* y) {
     __shared__ int s[32];
     s[threadIdx.x] = 1;
@@ -86,8 +119,18 @@ __global__ void __cluster_dims__(2) beyond(int* y) {
 """
 
 
-def ptx():
-    return compiled(SOURCE, "sm_90a")
+RIGHT = {"PUBLISH": 'asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");', "MEET": "cluster.sync();"}
+
+
+def source(**words: str) -> str:
+    text = SOURCE
+    for word, value in (RIGHT | words).items():
+        text = text.replace(word, value)
+    return text
+
+
+def ptx(**words: str):
+    return compiled(source(**words), "sm_90a")
 
 
 def outermost(done) -> set[tuple[str, int]]:
@@ -152,3 +195,22 @@ def test_shared_memory_of_a_block_that_has_ended_is_out_of_bounds():
 def test_an_access_past_the_end_of_anothers_shared_memory_is_found():
     done = launch(ptx(), "beyond", 2, 32, np.zeros(64, np.int32))
     assert outermost(done) == {("out-of-bounds", line_of(SOURCE, "// past the end"))}
+
+
+@pytest.mark.parametrize("entry", ["relaxed", "a_warp_leaves", "in_turn"])
+def test_blocks_that_wait_for_each_other_are_right(entry: str):
+    done = launch(ptx(), entry, 2, 64 if entry == "a_warp_leaves" else 32, np.zeros(64, np.int32))
+    np.testing.assert_array_equal(done.arrays[0], [1] * 32 + [2 if entry == "in_turn" else 1] * 32)
+    assert done.findings == ()
+
+
+def test_a_relaxed_arrival_tells_nothing_without_a_fence():
+    done = launch(ptx(PUBLISH=""), "relaxed", 2, 32, np.zeros(64, np.int32))
+    assert outermost(done) == {("shared-race", line_of(source(), "// tells"))}
+
+
+def test_a_read_races_with_the_write_of_another_block():
+    done = launch(ptx(MEET="__syncthreads();"), "in_turn", 2, 32, np.zeros(64, np.int32))
+    assert outermost(done) == {("shared-race", line_of(source(), "// of the other block"))}
+    (finding,) = done.findings
+    assert "which thread 0 of block 0 has written" in finding.message

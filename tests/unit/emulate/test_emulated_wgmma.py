@@ -243,17 +243,69 @@ def test_a_warpgroup_that_does_not_come_as_a_whole_is_found():
     assert "warpgroup" in done.findings[0].message
 
 
+BYTES = (
+    HOPPER
+    + WGMMA
+    + r"""
+extern "C" __global__ void bytes(const unsigned char* a, const unsigned char* b, float* c) {
+    __shared__ alignas(1024) unsigned char tile[2048 + 256];
+    for (int i = threadIdx.x; i < 2048; i += blockDim.x) tile[i] = a[i];
+    for (int i = threadIdx.x; i < 256; i += blockDim.x) tile[2048 + i] = b[i];
+    fence();
+    __syncthreads();
+    float d[4] = {};
+    warps_ready();
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k32.f32.TYPES {%0, %1, %2, %3}, %4, %5, 1, 1, 1;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "l"(described(tile, 128, 256, 0)), "l"(described(tile + 2048, 128, 256, 0)));
+    commit_products();
+    wait_products<0>();
+    int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
+    for (int i = 0; i < 4; ++i) c[(row + i / 2 * 8) * 8 + column + i % 2] = d[i];
+}
+"""
+)
+
+
+def of_bytes(types: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The product of raw 8-bit floats, (64, 32) and (8, 32)."""
+    images = (along_k(np.ascontiguousarray(each).view(np.uint16), 0)[0] for each in (a, b))
+    source = BYTES.replace("TYPES", types)
+    done = launch(compiled(source, "sm_90a"), "bytes", 1, 128, *images, np.zeros((64, 8), np.float32))
+    assert done.findings == ()
+    return done.arrays[2]
+
+
+@pytest.mark.parametrize("types", ["e4m3.e4m3", "e5m2.e5m2", "e4m3.e5m2"])
+def test_a_product_of_8_bit_floats(types: str):
+    random = np.random.default_rng(6)
+    # Whole numbers up to 4, whose sums are exact in the bits that are kept.
+    numbers = {"e4m3": [0x00, 0x38, 0x40, 0x44, 0x48, 0xB8], "e5m2": [0x00, 0x3C, 0x40, 0x42, 0x44, 0xBC]}
+    values = np.array([0, 1, 2, 3, 4, -1], np.float32)
+    chosen = [random.integers(0, 6, (rows, 32)) for rows in (64, 8)]
+    a, b = (np.array(numbers[kind], np.uint8)[at] for kind, at in zip(types.split("."), chosen, strict=True))
+    np.testing.assert_array_equal(of_bytes(types, a, b), values[chosen[0]] @ values[chosen[1]].T)
+
+
+def test_sums_of_8_bit_floats_keep_14_bits():
+    a, b = np.zeros((64, 32), np.uint8), np.zeros((8, 32), np.uint8)
+    a[:, 0], b[:, 0] = 0x78, 0x70  # 256 and 128
+    a[:, 1], b[:, 1] = 0x38, 0x40  # 1 and 2, less than a unit of 2**15 with 13 bits behind the point
+    a[:, 2], b[:, 2] = 0x48, 0x40  # 4 and 2, two units
+    np.testing.assert_array_equal(of_bytes("e4m3.e4m3", a, b), np.full((64, 8), 2.0**15 + 8, np.float32))
+
+
 def test_forms_that_are_not_run_are_named():
     source = (
         HOPPER
         + WGMMA
         + r"""
-    extern "C" __global__ void bytes() {
-        float d[4] = {};
-        asm volatile("wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%0, %1, %2, %3}, %4, %5, 1, 1, 1;"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(0ull), "l"(0ull));
+    extern "C" __global__ void bits() {
+        int d[4] = {};
+        asm volatile("wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc {%0, %1, %2, %3}, %4, %5, 1;"
+                     : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "l"(0ull), "l"(0ull));
     }"""
     )
-    with pytest.raises(NeedsGpu, match="e4m3"):
-        launch(compiled(source, "sm_90a"), "bytes", 1, 128)
+    with pytest.raises(NeedsGpu, match="b1"):
+        launch(compiled(source, "sm_90a"), "bits", 1, 128)
     assert line_of(source, "wgmma.mma_async")

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from emulated import EXAMPLES, check_files, expected_findings, findings_of, planted_pairs
 
+from kernel_lsp.rules import asynchronous
 from kernel_lsp.source.files import find_kernels
 from tests.sampling import first_of_each, params
 
@@ -15,7 +16,8 @@ ALL = sorted(p for p in EXAMPLES.glob("*/*") if p.suffix in (".cu", ".py") and f
 PAIRS = planted_pairs()
 KINDS = {
     *("out-of-bounds", "misaligned", "uninitialised global", "uninitialised shared", "shared-race", "global-race"),
-    *("divergent-barrier", "inactive-lane", "runaway-loop"),
+    *("divergent-barrier", "inactive-lane", "runaway-loop", "deadlock"),
+    *(rule.name for rule in asynchronous.RULES),
 }
 
 
@@ -63,7 +65,7 @@ def test_an_example_is_right_on_the_emulator(checked, path: Path):
 
 def test_planted_bugs_are_at_least_two_of_each_kind():
     kinds = [kind for planted, _ in PAIRS for kind in {kind for kind, _ in expected_findings(planted)}]
-    assert len(PAIRS) >= 16
+    assert len(PAIRS) >= 36
     assert set(kinds) == KINDS
     assert min(kinds.count(kind) for kind in KINDS) >= 2
     assert all(expected_findings(clean) == set() for _, clean in PAIRS)

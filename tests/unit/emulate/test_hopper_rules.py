@@ -49,6 +49,21 @@ __global__ void unfenced(const float* x, float* y) {
     __syncthreads();
     if (threadIdx.x == 0) { store(y, tile, 256); commit(); wait_read<0>(); }  // KL063
 }
+__global__ void early(const float* x, float* y) {
+    __shared__ alignas(1024) unsigned char tile[2560];
+    for (int i = threadIdx.x; i < 2560; i += blockDim.x) tile[i] = 0;
+    fence();
+    __syncthreads();
+    float d[4] = {};
+    u64 a = at(tile) >> 4 | 8ull << 16 | 16ull << 32, b = at(tile + 2048) >> 4 | 8ull << 16 | 16ull << 32;
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(a), "l"(b));
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    COMPUTED
+    if (threadIdx.x < 64) y[threadIdx.x] = x[threadIdx.x] + d[0];  // KL066
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
 __global__ void misused(const float* x, float* y) {
     __shared__ u64 bar;
     if (threadIdx.x == 0) { INIT }
@@ -66,8 +81,9 @@ RIGHT = {
     "FENCE": "fence();",
     "VISIBLE": "fence();",
     "INIT": "init(&bar, 64);",
+    "COMPUTED": 'asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");',
 }
-WRONG = RIGHT | {"AWAIT": "", "READ": "", "BYTES": "512", "VISIBLE": "", "INIT": ""}
+WRONG = RIGHT | {"COMPUTED": "", "AWAIT": "", "READ": "", "BYTES": "512", "VISIBLE": "", "INIT": ""}
 WORKLOAD = """
 import torch
 
@@ -84,9 +100,9 @@ def reference(x):
 
 
 def launch(module, x):
-    for name in ("unawaited", "overwritten", "miscounted", "unfenced", "misused"):
+    for name in ("unawaited", "overwritten", "miscounted", "unfenced", "misused", "early"):
         y = torch.empty_like(x)
-        getattr(module, name)[1, 64](x, y)
+        getattr(module, name)[1, 128 if name == "early" else 64](x, y)
     return y
 """
 
@@ -110,7 +126,8 @@ def check(tmp_path, monkeypatch):
 def test_each_rule_is_reported_at_its_line(check):
     text, report = check(WRONG)
     found = {(each.code, each.line) for each in report.diagnostics if each.code.startswith("KL06")}
-    assert found == {(rule.id, line_of(text, f"// {rule.id}")) for rule in asynchronous.RULES}
+    assert found == {(rule.id, line_of(text, f"// {rule.id}")) for rule in asynchronous.RULES if rule.id in text}
+    assert len(found) == 6
 
 
 def test_the_clean_twins_are_well(check):
