@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from kernel_lsp.check.emulated import of_emulator
-from kernel_lsp.check.hints import counter_hints, resource_hints
+from kernel_lsp.check.hints import STACK_BYTES, counter_hints, resource_hints
 from kernel_lsp.check.places import kernel_place
 from kernel_lsp.check.record import CheckStep, Examination, OnStep, movable
 from kernel_lsp.compiler.assumed import Assumed
 from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.compiler.build_cache import cached_build
 from kernel_lsp.compiler.built import Built
+from kernel_lsp.compiler.local_memory import entries_with_own_stack
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError, WorkloadError
@@ -140,7 +141,20 @@ def _take_build(built: Built, notes: _Notes) -> None:
     notes.resources, notes.assumed = resources_of(built), built.assumed
     if built.ok:
         notes.done.add(Needs.COMPILING)
-        notes.findings += resource_hints(notes.source, notes.kernels, notes.resources)
+        notes.findings += resource_hints(
+            notes.source,
+            notes.kernels,
+            notes.resources,
+            guessed={one.kernel for one in built.assumed if one.guessed},
+            own_stack=_own_stack(built),
+        )
+
+
+def _own_stack(built: Built) -> frozenset[str]:
+    """Return the symbols of the kernels whose stack is not that of a library function alone, as far as PTX tells."""
+    told = [entries_with_own_stack(image.ptx, STACK_BYTES) for image in built.images if image.ptx]
+    untold = [kernel.entry for image in built.images if not image.ptx for kernel in image.kernels]
+    return frozenset(untold).union(*told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ that a good kernel gets no hint.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kernel_lsp.check.counts import counts_by_line
@@ -42,12 +42,30 @@ _Line = Counter[str]
 
 
 def resource_hints(
-    source: SourceFile, kernels: Sequence[Kernel], resources: Iterable[KernelResources]
+    source: SourceFile,
+    kernels: Sequence[Kernel],
+    resources: Iterable[KernelResources],
+    *,
+    guessed: Container[str] = (),
+    own_stack: Container[str] | None = None,
 ) -> list[Diagnostic]:
-    """Return hints from compile facts, one of each kind per kernel: that of its worst template instance."""
+    """Return hints from compile facts, one of each kind per kernel: that of its worst template instance.
+
+    Args:
+        source: the file.
+        kernels: all of its kernels.
+        resources: the facts of those that were compiled.
+        guessed: names of kernels that were compiled for assumed types: their figures are of no launch that anybody
+            makes, so there is no hint.
+        own_stack: symbols of those whose stack may be their own arrays'; None for all.
+    """
     worst: dict[tuple[str, str], tuple[float, Rule, str]] = {}
     for kernel in resources:
+        if base_name(kernel.name) in guessed:
+            continue
         for weight, rule, message in _of_resources(kernel):
+            if rule is performance.LOCAL_ARRAY and own_stack is not None and kernel.entry not in own_stack:
+                continue
             key = (rule.id, base_name(kernel.name))
             if key not in worst or weight > worst[key][0]:
                 worst[key] = (weight, rule, message)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernel_lsp.errors import SourceError
 from kernel_lsp.refine.run import FileChange
-from kernel_lsp.source.files import write_new
+from kernel_lsp.source.files import encoded, write_new
 
 
 def apply_changes(changes: Sequence[FileChange]) -> None:
@@ -34,7 +34,8 @@ def apply_changes(changes: Sequence[FileChange]) -> None:
                 message, fix = f"the file cannot be written: {error.strerror}", "Check its folder's rights."
                 raise SourceError(message, change.path, fix=fix) from None
         for change, (_, target) in zip(changes, staged, strict=True):
-            if target.read_bytes() != (change.before or "").encode():
+            now = target.read_bytes()
+            if now != encoded(change.before or "", now):
                 message = "the file was changed while it was being refined, so it was left alone"
                 fix = "Refine it again, or take the variant from `kernel-lsp report ID --json`."
                 raise SourceError(message, change.path, fix=fix)
@@ -49,7 +50,7 @@ def _stage(target: Path, text: str, cleanup: ExitStack) -> Path:
     path = Path(name)
     cleanup.callback(path.unlink, missing_ok=True)
     with os.fdopen(handle, "wb") as file:
-        file.write(text.encode())
+        file.write(encoded(text, target.read_bytes()))
         os.fchmod(file.fileno(), mode)
         file.flush()
         os.fsync(file.fileno())

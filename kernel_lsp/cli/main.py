@@ -99,6 +99,6 @@ def _serve() -> int:
 
 
 def _complain() -> "Console":
-    from rich.console import Console
+    from kernel_lsp.cli.console import err
 
-    return Console(stderr=True)
+    return err

@@ -16,6 +16,7 @@ from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.slicing import is_cut
 
 _ABSENT = re.compile(r"(?:could not|cannot) open source file|No such file or directory")
+_LIBRARY = re.compile(r"\b(curand|cufft|cublas|cusparse|cusolver)\w*\.h")
 _MARK = "kernel_lsp_absent_header"
 _ASKED = re.compile(r'__has_include\s*\(\s*["<]([^">]+)[">]')
 
@@ -52,9 +53,24 @@ def substitutes(
 
 
 def told(build: Build, source: SourceFile, headers: Sequence[UserHeader]) -> Build:
-    """Return a build with a warning at the include of each header that it was made without."""
+    """Return a build with a warning at the include of each header that it was made without.
+
+    Of a build that failed for lack of a header only that is told: what the compiler says of the rest follows from it.
+    """
+    if build.binary is None:
+        lacking = tuple(_advised(one) for one in build.diagnostics if _ABSENT.search(one.message))
+        return replace(build, diagnostics=lacking or tuple(d for d in build.diagnostics if _MARK not in d.message))
     said = tuple(_at_include(one, source, headers) if _MARK in one.message else one for one in build.diagnostics)
     return replace(build, diagnostics=said)
+
+
+def _advised(said: Diagnostic) -> Diagnostic:
+    """Return a message about a missing header with how to get one of CUDA's libraries."""
+    library = _LIBRARY.search(said.message)
+    if library is None:
+        return said
+    advice = f"It comes with a CUDA toolkit, or by `pip install nvidia-{library[1]}`"
+    return replace(said, message=f"{said.message}. {advice}")
 
 
 def _at_include(said: Diagnostic, source: SourceFile, headers: Sequence[UserHeader]) -> Diagnostic:

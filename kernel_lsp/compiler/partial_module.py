@@ -14,7 +14,7 @@ import __future__
 import ast
 import builtins
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,6 +60,7 @@ class PartialModule:
         with blame(path, "it cannot be parsed"):
             tree = python_ast(text)
         self._statements = [n for n in tree.body if not (isinstance(n, ast.If) and ast.dump(n.test) == _MAIN)]
+        self._statements += _around_kernels(self._statements)
         future = [n for n in tree.body if isinstance(n, ast.ImportFrom) and n.module == "__future__"]
         self._flags = sum(getattr(__future__, one.name).compiler_flag for node in future for one in node.names)
         self._binding: dict[str, list[int]] = {}
@@ -353,6 +354,37 @@ def _bound(node: ast.stmt) -> set[str]:
             case _:
                 pass
     return found
+
+
+def _around_kernels(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Return the statements of functions that define kernels, as those that are built only where there is a GPU.
+
+    Left out are those that bind a name of the file, and those whose names depend on more than the file: they are
+    executed only when a kernel asks for one, and fail at the arguments of the function.
+    """
+    taken = {name for node in statements for name in _bound(node)}
+    found: list[ast.stmt] = []
+    for node in statements:
+        if isinstance(node, ast.FunctionDef) and not _is_marked(node):
+            inner = [*_flat(node.body)]
+            if any(isinstance(one, ast.FunctionDef) and _is_marked(one) for one in inner):
+                found += [one for one in inner if (names := _bound(one)) and taken.isdisjoint(names)]
+    return found
+
+
+def _flat(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements of a function, those within its `with` and `try` blocks by themselves."""
+    for node in statements:
+        if isinstance(node, (ast.With, ast.Try)):
+            yield from _flat(node.body)
+        else:
+            yield node
+
+
+def _is_marked(function: ast.FunctionDef) -> bool:
+    """Return True if a decorator makes a function Triton's."""
+    marks = (one.func if isinstance(one, ast.Call) else one for one in function.decorator_list)
+    return any(dotted(mark).rpartition(".")[2] == "jit" for mark in marks)
 
 
 def _is_call(node: ast.stmt) -> bool:

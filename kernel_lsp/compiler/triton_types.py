@@ -19,7 +19,8 @@ _REAL = re.compile(
 )
 _REAL_CONSTANT = re.compile(r"(?i)eps|scale|alpha|slope|softcap|dropout|thresh|smoothing")
 _WHOLE = re.compile(r"^[A-Z]$|(?i:stride|^n_|num_|seqlen|_(?:size|rows|cols|dim|index|idx|len)$)")
-_TYPE = re.compile(r"(?i)dtype|_type$|^ty$")
+_TYPE = re.compile(r"(?i)dtype(?!_?(?:min|max|size|bytes|bits))|_type$|^ty$")
+_LIMIT = re.compile(r"(?i)(?:^|_)(?:min|max)(?:_?val(?:ue)?)?$")  # of a type or range: `fp8_dtype_max`, `QMIN`
 _SWITCH = re.compile(
     r"^(?:(?:HAS|USE|IS|DO|WITH|STORE|SAVE|ENABLE|APPLY|RETURN|NEED|EVEN|ALLOW|INPLACE)_|(?i:is|has|use)_)"
 )
@@ -177,6 +178,8 @@ def _usual(name: str, uses: Uses, told: Given | None, attempt: Attempt, blocks: 
         return attempt.switches
     if (told is not None and told.type == "fp32") or _REAL_CONSTANT.search(name):
         return 0.5
+    if _LIMIT.search(name):
+        return 127
     return next(
         (value for pattern, value in numbers if pattern.search(name)), 1 if _STRIDE_ONE.search(name) else attempt.tile
     )

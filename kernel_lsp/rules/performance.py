@@ -99,7 +99,7 @@ LOCAL_ARRAY = _hint(
     "local-array",
     "An array of each thread lies in memory, because its index is not known to the compiler.",
     Needs.COMPILING,
-    what="16 bytes of stack a thread or more in a kernel that spills nothing.",
+    what="16 bytes of stack a thread or more in a kernel that spills nothing, without those of `sin`, `tan`, `printf`.",
     why="Registers have no addresses. An array indexed by a variable is kept in local memory, behind the caches.",
     before="float v[8];\nfor (int k = 0; k < count; ++k) sum += v[k];  // count is not a constant",
     after="float v[8];\n#pragma unroll\nfor (int k = 0; k < 8; ++k) if (k < count) sum += v[k];",

@@ -1,5 +1,6 @@
 """Reads kernel files, determines their language, and finds kernels by name."""
 
+import contextlib
 import difflib
 import stat
 from collections.abc import Iterator, Sequence
@@ -78,9 +79,11 @@ def import_folders(path: Path, called: ModuleName) -> tuple[Path, ...]:
 def read_source(path: Path) -> SourceFile:
     """Return the file at `path` with its text as it is, line ends included.
 
+    C++ may have bytes of any encoding in its comments, as older files do: what is not UTF-8 is taken for Latin-1.
+
     Raises:
-        SourceError: it does not exist, cannot be opened, is a directory, a pipe or a device, is not UTF-8 (its name
-            neither), or has more than 8 MiB.
+        SourceError: it does not exist, cannot be opened, is a directory, a pipe or a device, is no text, or has more
+            than 8 MiB; its name, or a Python file, is not UTF-8.
     """
     try:
         str(path.absolute()).encode()
@@ -107,9 +110,21 @@ def read_source(path: Path) -> SourceFile:
         # Python accepts a byte order mark in a file, and not in a text.
         return SourceFile(path, data.decode("utf-8-sig" if is_python(path) else "utf-8"))
     except UnicodeDecodeError as error:
+        if not is_python(path) and b"\0" not in data:
+            return SourceFile(path, data.decode("latin-1"))
         line = data.count(b"\n", 0, error.start) + 1
         message = f"Byte 0x{data[error.start]:02x} is not UTF-8."
         raise SourceError(message, path, line, "Save the file in UTF-8.") from None
+
+
+def encoded(text: str, before: bytes) -> bytes:
+    """Return a text in the encoding that `read_source` found in the bytes of a file."""
+    try:
+        before.decode()
+    except UnicodeDecodeError:
+        with contextlib.suppress(UnicodeEncodeError):
+            return text.encode("latin-1")
+    return text.encode()
 
 
 def write_new(path: Path, text: str) -> None:

@@ -3,10 +3,11 @@
 import ast
 import operator
 import re
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
-from kernel_lsp.source.outline import code_only, outline
+from kernel_lsp.source.host_templates import calls_of, parameters_of, substituted
+from kernel_lsp.source.outline import Declaration, code_only, outline
 from kernel_lsp.source.python import expression_ast
 
 _NAME = re.compile(rb"[A-Za-z_][\w:]*\s*\Z")
@@ -63,7 +64,7 @@ def find_host_launches(text: str) -> tuple[HostLaunch, ...]:
     code = code_only(text.encode())
     if b"<<<" not in code:
         return ()
-    bodies = [made.span for made in outline(text.encode()).declarations if made.body is not None]
+    hosts = [made for made in outline(text.encode()).declarations if made.body is not None]
     everything = code.decode()
     found: list[HostLaunch] = []
     for mark in re.finditer(rb"<<<", code):
@@ -71,14 +72,30 @@ def find_host_launches(text: str) -> tuple[HostLaunch, ...]:
         end = code.find(b">>>", mark.end())
         if name is None or end < 0:
             continue
-        span = next((span for span in bodies if span.start <= mark.start() < span.end), None)
-        scope = _Scope(code[span.start : mark.start()].decode() if span else "", everything)
+        around = next((made for made in hosts if made.span.start <= mark.start() < made.span.end), None)
+        function = code[around.span.start : mark.start()].decode() if around else ""
         given = _split(code[mark.end() : end].decode())
-        kernel, arguments = scope.instance(name)
-        shared = scope.number(given[2]) if len(given) > 2 else 0
-        block = scope.block(given[1]) if len(given) > 1 else None
-        found.append(HostLaunch(kernel, arguments, block, shared, scope.followed(given[0])))
-    return tuple(found)
+        for meant in _meanings(around, function, everything):
+            scope = _Scope(function, everything, meant)
+            kernel, arguments = scope.instance(name)
+            shared = scope.number(given[2]) if len(given) > 2 else 0
+            block = scope.block(given[1]) if len(given) > 1 else None
+            found.append(HostLaunch(kernel, arguments, block, shared, scope.followed(given[0])))
+    return tuple(dict.fromkeys(found))
+
+
+def _meanings(made: Declaration | None, function: str, file: str) -> list[dict[str, str]]:
+    """Return what the template parameters of a host function stand for, in each call that says it; else nothing."""
+    names = parameters_of(function)
+    if made is None or made.declarator is None or not names:
+        return [{}]
+    found: list[dict[str, str]] = []
+    for at, arguments in calls_of(made.head[made.declarator[0]].text.decode(), file):
+        # The caller's own aliases stand between its beginning and the call.
+        caller = file[file.rfind("\n}", 0, at) + 1 : at]
+        told = [substituted(one, caller, file, {}) or one for one in arguments]
+        found.append(dict(zip(names, told, strict=False)))
+    return found or [{}]
 
 
 def find_named_instances(text: str, kernels: Collection[str]) -> tuple[HostLaunch, ...]:
@@ -109,10 +126,14 @@ def find_named_instances(text: str, kernels: Collection[str]) -> tuple[HostLaunc
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Resolves names at the place of a launch, from the text of its function up to there and of the file."""
+    """Resolves names at the place of a launch, from the text of its function up to there and of the file.
+
+    `meant` has what the template parameters of the function stand for.
+    """
 
     function: str
     file: str
+    meant: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def block(self, expression: str, depth: int = 0) -> tuple[int, int, int] | None:
         """Return threads in x, y, z; None if they are computed."""
@@ -167,7 +188,7 @@ class _Scope:
         if written == "scalar_t" and "AT_DISPATCH" in self.function:
             return "float"
         number = self.number(written)
-        return None if number is None else str(number)
+        return substituted(written, self.function, self.file, self.meant) if number is None else str(number)
 
     def _evaluated(self, node: ast.expr, depth: int) -> int | None:
         match node:

@@ -233,7 +233,7 @@ class _Knife:
         words = self.head_words(made)
         if not words - {b";"}:
             return _Role.DEVICE
-        if words & _DEVICE_WORDS or (_is_type(made) and _DEVICE.search(code)):
+        if words & _DEVICE_WORDS or (_is_type(made) and (_DEVICE.search(code) or self.names_device_macro(code))):
             return _Role.DEVICE
         if b"__attribute__" in words and made.body and _DEVICE.search(code, 0, made.body.start - made.span.start):
             return _Role.DEVICE
@@ -248,6 +248,16 @@ class _Knife:
         if b"const" in words and b"extern" not in words:
             return _Role.ON_DEMAND if b"(" in code else _Role.EITHER
         return _Role.HOST
+
+    def names_device_macro(self, code: bytes) -> bool:
+        """Return True if a text has macros that mean `__device__`, those of other files by their names."""
+        words = set(_IDENTIFIER.findall(code))
+        return any(
+            not _DEVICE_WORDS.isdisjoint(_IDENTIFIER.findall(self.macros[word].body))
+            if word in self.macros
+            else _DEVICE_MACRO.fullmatch(word) is not None
+            for word in words
+        )
 
     def head_words(self, made: Declaration) -> set[bytes]:
         """Return the words of a head and of the macros among them."""
@@ -317,6 +327,8 @@ def _closure(roots: list[_Part], rest: list[_Part], leads: Callable[[_Part, _Par
 def _is_type(made: Declaration) -> bool:
     """Return True if this defines or declares a struct, class, union or enum."""
     first = next((t.text for t in made.head if t.text not in _BEFORE_TYPE), b"")
+    if b"extern" in made.words and b"{}" not in made.words:
+        return False  # a variable of such a type: `extern struct point* origin;`
     return first in _TYPES and made.body is None and (b"{}" in made.words or made.declarator is None)
 
 

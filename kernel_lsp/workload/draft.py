@@ -87,7 +87,7 @@ def draft_workload(source: SourceFile, kernel: Kernel) -> str:
     needed, the draft raises an error that names what to write there.
     """
     drafted = workload_part(kernel.language).draft(source, kernel)
-    plan = DraftedCall(tuple(drafted.arguments), ()) if drafted.shaped else _plan(kernel.name, drafted.arguments)
+    plan = DraftedCall(tuple(drafted.arguments), drafted.shape) if drafted.shaped else _plan(kernel.name, drafted)
     launch = [*_outputs(plan), *drafted.launch(plan)]
     return _draft(source, kernel, plan, drafted, [*_sizes(plan, launch), *launch])
 
@@ -103,7 +103,7 @@ def _draft(source: SourceFile, kernel: Kernel, plan: DraftedCall, drafted: Draft
     back = ", ".join(a.value if a.role == "number" else a.name for a in plan.given)
     functions = f"\n\n{drafted.functions}\n" if drafted.functions else ""
     cases = [f"    dict({small}),\n", f"    dict({large}),\n"] if extents else ["    dict(),\n"]
-    guessed = "" if drafted.shaped else ", the launch"
+    guessed = "" if drafted.shaped and not drafted.shape else ", the launch"
     reference, copied = _reference(kernel, plan, drafted, source)
     head = (
         f"{DRAFT}, made from the text of {kernel.name}. Read it, fix it, then remove this line.\n"
@@ -136,27 +136,32 @@ def _function(head: str, lines: Sequence[str]) -> str:
 
 def _large(plan: DraftedCall) -> int:
     """Return the size of each extent of a large case, such that no tensor grows unreasonably large."""
+    rank = max((len(a.shape) for a in plan.arguments if a.is_tensor), default=0)
     if len(plan.cases) == 1:
-        return 1 << 20
-    ranks = {len(a.shape) for a in plan.arguments if a.is_tensor}
+        return 1024 if rank > 1 else 1 << 20
     product = {name.lower() for name in plan.cases} == set("mnk")
-    return 1024 if len(plan.cases) == 2 or (product and max(ranks) == 2) else 256 if len(plan.cases) == 3 else 64
+    return 1024 if len(plan.cases) == 2 or (product and rank == 2) else 256 if len(plan.cases) == 3 else 64
 
 
 def _reference(kernel: Kernel, plan: DraftedCall, drafted: Drafted, source: SourceFile) -> tuple[str, str]:
     """Return the reference's statement, and what the draft says of it beyond the usual."""
     if drafted.reference:
         return f"return {drafted.reference}", ""
+    asked = _open(f"The file does not say what {kernel.name} computes: say it here in PyTorch.")
+    if len(plan.returned) > 1 and not drafted.returned:
+        return asked, ""  # a well-known function has one result
     body = source.text.encode()[kernel.body.start : kernel.body.end].decode()
     tensors = [a.name for a in plan.of("input")]
     number = next((a.name for a in plan.of("number")), "1e-6")
     bias = next(filter(_BIAS.fullmatch, tensors[1:]), "")
-    plain = _NEUTRAL.sub("", kernel.name.rpartition("::")[2]).strip("_")
+    plain = _plain(kernel.name)
     for pattern, meaning, wants in _KNOWN:
         match = re.fullmatch(pattern, plain, re.IGNORECASE)
         # A number, or what is still open, that the formula does not have means that it is not the whole of it.
         others = len(plan.of("number", "open")) - ("{s}" in meaning)
         lacks_bias = "{bias}" in meaning and not bias
+        if "logsumexp" in meaning and drafted.returned.endswith("]"):
+            continue  # of several results of one shape, which of them it is
         if match is not None and len(tensors) == wants and others <= 0 and not lacks_bias:
             said = meaning.format(*tensors, s=number, bias=bias, f=match.groupdict().get("f", "").lower())
             if "gelu(" in said and "tanh" in body:
@@ -164,7 +169,12 @@ def _reference(kernel: Kernel, plan: DraftedCall, drafted: Drafted, source: Sour
             return f"return {said}", ""
     if formula := drafted.formula(plan):
         return f"return {formula}", _COPIED
-    return _open(f"The file does not say what {kernel.name} computes: say it here in PyTorch."), ""
+    return asked, ""
+
+
+def _plain(kernel: str) -> str:
+    """Return a kernel's name without words that do not say what it computes."""
+    return _NEUTRAL.sub("", kernel.rpartition("::")[2]).strip("_")
 
 
 def _made(argument: Argument) -> str:
@@ -177,7 +187,8 @@ def _made(argument: Argument) -> str:
     return f'torch.randn({size}, device="cuda", dtype={argument.dtype})'
 
 
-def _plan(kernel: str, arguments: Sequence[Argument]) -> DraftedCall:
+def _plan(kernel: str, drafted: Drafted) -> DraftedCall:
+    arguments = drafted.arguments
     extents = [a.name for a in arguments if a.role == "extent"]
     by_letter = {name.lower(): name for name in extents}
     if by_letter.keys() >= {"m", "n", "k"}:
@@ -185,8 +196,14 @@ def _plan(kernel: str, arguments: Sequence[Argument]) -> DraftedCall:
         return _shaped(arguments, (m, n), [(m, k), (k, n)])
     if _PRODUCT.search(kernel) and not extents:
         return _shaped(arguments, ("m", "n"), [("m", "k"), ("k", "n")])
+    plain = _plain(kernel)
+    if plain.lower() == "transpose" and 0 < len(extents) < 3:
+        rows, columns = (extents[0], extents[-1])
+        rows, columns = (columns, rows) if rows == drafted.row_length else (rows, columns)
+        return _shaped(arguments, (rows, columns), turned=True)
     if len(extents) >= 2:
-        return _shaped(arguments, (extents[0], extents[1]))
+        first, second = extents[:2]
+        return _shaped(arguments, (second, first) if first == drafted.row_length else (first, second))
     if not extents:
         return _shaped(arguments, ("rows", "cols"))
     if _TOTAL.fullmatch(extents[0]):
@@ -195,11 +212,15 @@ def _plan(kernel: str, arguments: Sequence[Argument]) -> DraftedCall:
 
 
 def _shaped(
-    arguments: Sequence[Argument], shape: tuple[str, ...], first: Sequence[tuple[str, ...]] = ()
+    arguments: Sequence[Argument],
+    shape: tuple[str, ...],
+    first: Sequence[tuple[str, ...]] = (),
+    *,
+    turned: bool = False,
 ) -> DraftedCall:
     """Return a plan where tensors have `shape`, except inputs with shapes in `first` and those of one row or column.
 
-    Indices tell which these are, else names.
+    Indices tell which these are, else names. Outputs have the extents in reverse if they are `turned`.
     """
     own = iter(first)
     found: list[Argument] = []
@@ -212,7 +233,8 @@ def _shaped(
             given = next(own, shape[-1:] if _OF_A_ROW.fullmatch(argument.name) else shape)
             found.append(replace(argument, shape=given))
         else:
-            found.append(replace(argument, shape=shape) if argument.role == "output" else argument)
+            written = shape[::-1] if turned else shape
+            found.append(replace(argument, shape=written) if argument.role == "output" else argument)
     return DraftedCall(tuple(found), shape)
 
 

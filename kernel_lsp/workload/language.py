@@ -75,6 +75,8 @@ class Drafted:
         arguments: arguments of the call, in order.
         launch: returns the lines that launch a plan's kernel on tensors of the plan's names.
         shaped: True if the arguments have their shapes; else these are guessed from names.
+        shape: the extents of the work, where the arguments have their shapes and the launch depends on it.
+        row_length: of two extents the one that a row has, where indices tell; else empty.
         returned: expression of the launch's result; empty if it returns all that is written.
         multiples: extent -> what it has to be a multiple of, where the file says so.
         reference: expression of the right result, where the file has one; else empty.
@@ -86,6 +88,8 @@ class Drafted:
     arguments: Sequence[Argument]
     launch: Callable[[DraftedCall], Sequence[str]]
     shaped: bool = False
+    shape: tuple[str, ...] = ()
+    row_length: str = ""
     returned: str = ""
     multiples: Mapping[str, int] = field(default_factory=dict[str, int])
     reference: str = ""

@@ -1,8 +1,9 @@
 """Drafts calls of CUDA kernels from their parameters and from the launches in the file's host code."""
 
 import keyword
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kernel_lsp.source.candidate import SourceFile
@@ -10,6 +11,7 @@ from kernel_lsp.source.host_launches import HostLaunch, find_host_launches
 from kernel_lsp.source.kernel import Kernel, Parameter
 from kernel_lsp.workload.array_indices import indices_of
 from kernel_lsp.workload.element_formula import formula_of
+from kernel_lsp.workload.flat_index import FlatIndex, flat_index, row_length
 from kernel_lsp.workload.language import Argument, Drafted, DraftedCall, WorkloadPart, value_of
 
 _DTYPES = (
@@ -33,21 +35,84 @@ _ASSIGNED = re.compile(  # after an element, cast or not
     r"[\s)]*(?:\[\w+\][\s)]*)?(?:\.\w+\s*)?(?:=(?!=)|[-+*/%|&^]=|<<=|>>=|\+\+|--)"
 )
 _RESULT = re.compile(r"(?i)(?:[dgp]_)?(?:out\w*|dst\w*|dest\w*|res(?:ult)?s?)")
+_NUMBER = re.compile(
+    r"(?:std::)?(?:bool|char|short|int|long|float|double|s?size_t|ptrdiff_t|u?int(?:_fast|_least)?\d+_t|uint|uchar|ushort"
+    r"|ulong)|(?:__)?half2?|(?:__)?nv_bfloat16[2]?|c10::Half|c10::BFloat16|at::Half|at::BFloat16|bfloat16|float16|bf16"
+    r"|scalar_t|float(?:_t|X)"
+)
+_WIDENED = re.compile(  # a pointer to several numbers at once, made of one to single ones
+    r"(?:reinterpret_cast\s*<\s*(?:const\s+)?|\(\s*(?:const\s+)?)(?:u?int|float|double|half|__half|short|u?char)[248]\w*"
+    r"\s*(?:const\s*)?\*"
+)
+# Blocks of a constant size, and rows of blocks that are not counted in threads.
+_OWN_BLOCK = re.compile(
+    r"\bblockIdx\s*\.\s*x\s*\*\s*[A-Z_][A-Z_0-9]*\s*\+\s*threadIdx\s*\.\s*x"
+    r"|=\s*blockIdx\s*\.\s*y\s*;"
+)
+_PRODUCT = re.compile(r"(?i)gemm|mat_?mul")
 _EXTERN_SHARED = re.compile(r"\bextern\s+__shared__")
 
 
 class _Cuda:
     def draft(self, source: SourceFile, kernel: Kernel) -> Drafted:
         body = source.text.encode()[kernel.span.start : kernel.span.end].decode()
-        aliases = _aliases(source.text)
         written = _written_launch(source.text, kernel)
-        arguments = [_of_cuda(parameter, aliases, body) for parameter in kernel.parameters]
+        aliases = _aliases(source.text) | _instance(kernel, written)
+        templates = {text.partition("=")[0].split()[-1] for text in kernel.template_parameters}
+        arguments = [_of_cuda(parameter, aliases, body, templates) for parameter in kernel.parameters]
         arguments = _indexed(arguments, body)
+        extents = [argument.name for argument in arguments if argument.role == "extent"]
+        flat = _flat(arguments, extents, body)
+        length = (flat.extent or "n",) if flat is not None else ()
+        if length:
+            arguments = [replace(one, shape=length, index=None) if one.is_tensor else one for one in arguments]
+        unbounded = flat is not None and not flat.extent
         return Drafted(
             arguments,
-            lambda plan: _cuda_launch(kernel, plan, body, written),
+            lambda plan: [*_asked(kernel, flat, extents, body), *_cuda_launch(kernel, plan, body, written)],
+            shaped=bool(length),
+            shape=length,
+            row_length=row_length(extents, body),
+            multiples={"n": _threads(kernel, written)} if unbounded else {},
             formula=lambda plan: _formula(plan, body),
         )
+
+
+def _flat(arguments: Sequence[Argument], extents: Sequence[str], body: str) -> FlatIndex | None:
+    """Return what bounds the elements of a kernel that has one for each thread; None for any other."""
+    arrays = [argument.name for argument in arguments if argument.is_tensor]
+    flat = flat_index(arrays, extents, body.partition("{")[2])
+    return None if flat is not None and "n" in {one.name for one in arguments} - {flat.extent} else flat
+
+
+def _asked(kernel: Kernel, flat: FlatIndex | None, extents: Sequence[str], body: str) -> list[str]:
+    """Return a question in place of a launch that the kernel's text does not tell."""
+    code = body.partition("{")[2]
+    if flat is not None and flat.fixed:
+        question = f"{kernel.name} stops at {flat.fixed}, which is no parameter: say how many elements there are."
+    elif flat is None and not extents and not _PRODUCT.search(kernel.name) and code.strip("} \n"):
+        question = f"No parameter of {kernel.name} says how many elements there are: say the sizes, grid and block."
+    elif _WIDENED.search(code):
+        question = f"Threads of {kernel.name} move several elements at once: say the sizes, the grid and the block."
+    elif _OWN_BLOCK.search(code):
+        question = f"{kernel.name} is written for blocks of one size or shape: say the grid and the block."
+    elif _TWO_DIMENSIONAL.search(code) and extents and not _is_bounded(extents, code):
+        question = f"Nothing in {kernel.name} bounds its indices: say the sizes, the grid and the block."
+    else:
+        return []
+    return [f"raise NotImplementedError({question!r})"]
+
+
+def _is_bounded(extents: Sequence[str], code: str) -> bool:
+    names = "|".join(map(re.escape, extents))
+    return re.search(rf"(?:<|>=|%)\s*\(?\s*(?:{names})\b|\bmin\s*\(", code) is not None
+
+
+def _instance(kernel: Kernel, written: HostLaunch | None) -> dict[str, str]:
+    """Return what a launch in the file says that the parameters of a template are."""
+    given = written.arguments if written is not None else ()
+    names = [text.partition("=")[0].split()[-1] for text in kernel.template_parameters]
+    return {name: value for name, value in zip(names, given, strict=False) if value is not None}
 
 
 def _formula(plan: DraftedCall, body: str) -> str:
@@ -115,9 +180,21 @@ def _closing(text: str, brackets: str = "[]") -> int:
     return len(text)
 
 
-def _of_cuda(parameter: Parameter, aliases: Mapping[str, str], body: str) -> Argument:
+def _is_known(kind: str, templates: Collection[str]) -> bool:
+    """Return True for a number or an array of numbers: no structure, and no type of another file."""
+    plain = re.sub(
+        r"\b(?:const|volatile|unsigned|signed|__restrict(?:__)?|__grid_constant__|typename)\b|[*&]", " ", kind
+    )
+    words = re.findall(r"[A-Za-z_][\w:]*", plain.partition("[")[0])
+    return not words or all(word in templates or _NUMBER.fullmatch(word) for word in words)
+
+
+def _of_cuda(parameter: Parameter, aliases: Mapping[str, str], body: str, templates: Collection[str]) -> Argument:
     name = _python_name(parameter.name)
     kind = re.sub(r"\w+", lambda word: aliases.get(word[0], word[0]), parameter.type)
+    if not _is_known(kind, templates):
+        plain = re.sub(r"\s+", " ", re.sub(r"\b(?:const|volatile|__restrict(?:__)?)\b", "", parameter.type)).strip()
+        return Argument(name, "open", value=f"Say what `{name}`, {plain}, is.")
     if "*" in kind or "[" in kind:
         constant = re.search(r"\bconst\b", kind.split("*")[0]) is not None
         dtype = next((dtype for pattern, dtype in _DTYPES if re.search(pattern, kind)), "torch.float32")
@@ -125,9 +202,9 @@ def _of_cuda(parameter: Parameter, aliases: Mapping[str, str], body: str) -> Arg
         constant = constant or _is_only_read(parameter.name, code)
         mutated = not constant and _is_read_first(parameter.name, code)
         return Argument(name, "input" if constant or mutated else "output", dtype, mutated=mutated)
-    if _INTEGER.search(parameter.type):
+    if _INTEGER.search(kind):
         return Argument(name, "extent")
-    value = "True" if re.search(r"\bbool\b", parameter.type) else value_of(name)
+    value = "True" if re.search(r"\bbool\b", kind) else value_of(name)
     return Argument(name, "number", value=value)
 
 
@@ -151,10 +228,17 @@ def _grid(written: str, plan: DraftedCall, threads: int) -> str | None:
     return text.strip()
 
 
+def _threads(kernel: Kernel, written: HostLaunch | None) -> int:
+    """Return the threads of a block: those of a launch in the file, else of its launch bounds, else a usual number."""
+    if written is not None and written.block:
+        return math.prod(written.block)
+    bounds = kernel.launch_bounds
+    return int(bounds[0]) if bounds and bounds[0].isdigit() else _BLOCK
+
+
 def _cuda_launch(kernel: Kernel, plan: DraftedCall, body: str, written: HostLaunch | None) -> list[str]:
-    bound = kernel.launch_bounds[0] if kernel.launch_bounds and kernel.launch_bounds[0].isdigit() else str(_BLOCK)
     threads = written.block if written and written.block else None
-    bound = str(threads[0] * threads[1] * threads[2]) if threads else bound
+    bound = str(_threads(kernel, written))
     lines: list[str] = []
     if written and (blocks := _grid(written.grid, plan, int(bound))) is not None:
         shape = tuple(extent for extent in threads if extent > 1) or (1,) if threads else (int(bound),)

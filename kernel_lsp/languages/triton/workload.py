@@ -134,7 +134,9 @@ def _unlaunched(kernel: Kernel, plan: DraftedCall) -> list[str]:
     """Return the form of a launch of a kernel that nothing in the file launches."""
     constants = ", ".join(f"`{a.name}`" for a in plan.of("constant"))
     asked = f"Nothing in the file launches {kernel.name}: say the grid{f', {constants}' if constants else ''}."
-    given = [f"{a.name}=..." if a.role == "constant" else a.name for a in plan.arguments]
+    constant = next((at for at, a in enumerate(plan.arguments) if a.role == "constant"), len(plan.arguments))
+    given = [a.name for a in plan.arguments[:constant]]
+    given += [f"{a.name}={'...' if a.role == 'constant' else a.name}" for a in plan.arguments[constant:]]
     return [f"raise NotImplementedError({asked!r})", f"module.{kernel.name}[...]({', '.join(given)})"]
 
 

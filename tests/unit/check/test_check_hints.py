@@ -70,6 +70,20 @@ def test_an_array_in_local_memory():
     assert [rule for rule, *_ in of_resources(resources(stack_bytes=32, spill_bytes=32))] == ["KL032"]
 
 
+def test_figures_for_assumed_types_are_hints_at_nothing():
+    source = SourceFile(Path("k.cu"), TEXT)
+    kernels, spilled = find_kernels(TEXT, source.path), resources(spill_bytes=64)
+    assert resource_hints(source, kernels, [spilled])
+    assert resource_hints(source, kernels, [spilled], guessed={"f"}) == []
+
+
+def test_a_stack_that_library_functions_take_is_no_array_of_the_kernel():
+    source = SourceFile(Path("k.cu"), TEXT)
+    kernels, stacked = find_kernels(TEXT, source.path), resources(stack_bytes=32, entry="_f")
+    assert resource_hints(source, kernels, [stacked], own_stack={"_f"})
+    assert resource_hints(source, kernels, [stacked], own_stack=()) == []
+
+
 def test_occupancy_just_past_a_cliff():
     said = "`f<4>` has an occupancy of 25%, limited by registers; 8 registers a thread fewer would give 38%"
     assert of_resources(resources(registers=88)) == [("KL033", 2, said)]

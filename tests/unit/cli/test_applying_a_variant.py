@@ -74,3 +74,9 @@ def test_two_files_change_together(kernel):
     other.write_text("a")
     apply_changes([FileChange(kernel, "old\r\n", "new"), FileChange(other, "a", "b")])
     assert (kernel.read_bytes(), other.read_bytes()) == (b"new", b"b")
+
+
+def test_a_file_in_latin_1_stays_in_it(kernel):
+    kernel.write_bytes(b"// \xa9\nold\n")
+    apply_changes([FileChange(kernel, "// ©\nold\n", "// ©\nnew\n")])
+    assert kernel.read_bytes() == b"// \xa9\nnew\n"

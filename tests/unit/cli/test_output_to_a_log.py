@@ -1,10 +1,13 @@
 """Output that is no terminal, such as a pipe or a log of CI."""
 
+from pathlib import Path
+
 import pytest
 from rich.padding import Padding
 from rich.table import Table
 
 from kernel_lsp.cli.console import err, out
+from kernel_lsp.cli.main import main
 
 
 def test_lines_of_a_log_end_where_their_text_does(capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,3 +33,13 @@ def test_a_log_shows_no_progress(
     with err.status("checking 3 files") as status:
         status.update("checking, 1 of 3 done")
     assert capsys.readouterr().err == ""
+
+
+def test_paths_in_an_error_survive_a_log_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / ("a_folder_with_a_long_name/" * 4) / "kernel.cu"
+    monkeypatch.setattr("sys.argv", ["kernel-lsp", "facts", str(path)])
+    with pytest.raises(SystemExit):
+        main()
+    assert str(path) in capsys.readouterr().err

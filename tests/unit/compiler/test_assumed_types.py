@@ -417,3 +417,34 @@ def test_the_bits_and_indices_that_helpers_take_make_integers_of_what_is_loaded(
     assert "x: *bf16" in assumed["typed"].types
     assert {"BLOCK=64", "PER_TH=64"} <= set(assumed["product"].types)
     assert "BLOCK=128" in assumed["grouped"].types
+
+
+def test_kernels_that_a_function_defines_are_compiled(tmp_path: Path) -> None:
+    """As where a library makes them only once Triton is found."""
+    _, assumed = built(
+        tmp_path,
+        "def kernels(block):\n"
+        "    import triton\n    import triton.language as tl\n"
+        "    if not triton.__version__:\n        return None\n"
+        "    ROW = tl.constexpr(64)\n"
+        "    configs = [triton.Config({'BLOCK': 128})]\n\n"
+        "    @triton.autotune(configs=configs, key=[])\n    @triton.jit\n"
+        "    def ones(x, BLOCK: tl.constexpr):\n        tl.store(x + ROW + tl.arange(0, BLOCK), 1.0)\n\n"
+        "    SIZE = tl.constexpr(block)\n\n"
+        "    @triton.jit\n    def sized(x):\n        tl.store(x + tl.arange(0, SIZE), 1.0)\n\n"
+        "    return ones, sized\n",
+    )
+    assert assumed["ones"].compiled, assumed["ones"].problem
+    assert not assumed["sized"].compiled
+    assert "block" in assumed["sized"].problem
+
+
+def test_the_limits_of_a_type_are_numbers(tmp_path: Path) -> None:
+    _, assumed = built(
+        tmp_path,
+        "import triton\nimport triton.language as tl\n\n"
+        "@triton.jit\ndef cut(x, fp8_dtype_min: tl.constexpr, fp8_dtype_max: tl.constexpr, out_dtype: tl.constexpr):\n"
+        "    v = tl.clamp(tl.load(x), min=fp8_dtype_min, max=fp8_dtype_max)\n    tl.store(x, v.to(out_dtype))\n",
+    )
+    assert assumed["cut"].compiled, assumed["cut"].problem
+    assert {"fp8_dtype_max=127", "out_dtype=tl.float32"} <= {*assumed["cut"].types}

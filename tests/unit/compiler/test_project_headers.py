@@ -201,3 +201,15 @@ def test_a_header_that_is_included_by_two_names_is_read_once(tmp_path: Path) -> 
     text = '#include "lib/base.cuh"\n#include "lib/more.cuh"\n__global__ void k(int* x) { x[0] = one(); }\n'
     build = build_cuda(_file(tmp_path / "k.cu", text), "sm_90")
     assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
+
+
+def test_of_a_build_that_lacks_a_header_only_that_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    text = (
+        "#include <curand_kernel.h>\n#include <nowhere.h>\n__global__ void k(curandNowhere *s) { s->x = nowhere(1); }\n"
+    )
+    path.write_text(text)
+    build = build_cuda(SourceFile(path, text), "sm_90", spare_headers=True)
+    assert build.binary is None
+    assert [(d.severity, d.line) for d in build.diagnostics if d.severity is not Severity.ERROR] == []
+    assert not any("compiled without" in d.message for d in build.diagnostics)

@@ -69,6 +69,35 @@ def test_a_name_is_that_of_its_own_function():
     assert [launch.block for launch in find_host_launches(text)] == [(64, 1, 1), (128, 1, 1)]
 
 
+TEMPLATES = """
+template <class T, class Rng> __global__ void k(T* out);
+template <class T, class Rng>
+inline void run(T* out) {
+  k<T, Rng><<<4, 256>>>(out);
+}
+int main() {
+  using data_t = std::uint64_t;
+  typedef kiss::Kiss<data_t> rng_t;
+  run<data_t, rng_t>(nullptr);
+  run<float, kiss::Kiss<float>>(nullptr);
+}
+"""
+
+
+def test_the_calls_of_a_host_template_tell_the_instances_that_it_launches():
+    assert [launch.kernel for launch in find_host_launches(TEMPLATES)] == [
+        "k<std::uint64_t, kiss::Kiss<std::uint64_t>>",
+        "k<float, kiss::Kiss<float>>",
+    ]
+    uncalled = TEMPLATES[: TEMPLATES.index("int main")]
+    assert [launch.instance for launch in find_host_launches(uncalled)] == [False]
+
+
+def test_an_alias_of_the_file_or_function_is_followed():
+    text = "typedef float real;\nvoid run(real* x) { using pair = two<real>; k<pair, real><<<1, 32>>>(x); }\n"
+    assert [launch.kernel for launch in find_host_launches(text)] == ["k<two<float>, float>"]
+
+
 @pytest.mark.parametrize("text", ["", "a << b;", "<<<", "k<<<", "k<<<1", "<<<1, 2>>>", "k<<<>>>()", "k><<<1, 1>>>()"])
 def test_unfinished_code_is_no_launch_or_one_of_unknown_size(text):
     assert all(launch.block in (None, (1, 1, 1)) for launch in find_host_launches(text))

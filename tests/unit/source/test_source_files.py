@@ -7,7 +7,7 @@ import pytest
 
 from kernel_lsp.errors import SourceError
 from kernel_lsp.source.cuda import find_cuda_kernels
-from kernel_lsp.source.files import LARGEST_BYTES, find_kernels, language_of, pick_kernel, read_source
+from kernel_lsp.source.files import LARGEST_BYTES, encoded, find_kernels, language_of, pick_kernel, read_source
 from kernel_lsp.source.kernel import Language
 
 TRITON = "import triton\n@triton.jit\ndef kernel(x):\n    pass\n"
@@ -69,11 +69,21 @@ def test_directory(tmp_path: Path) -> None:
 
 
 def test_not_utf8_tells_the_line(tmp_path: Path) -> None:
+    for name, data in (("k.py", b"a = 1\n# gr\xf6sser\n"), ("k.cu", b"int a;\n\xf6\0\0")):
+        path = tmp_path / name
+        path.write_bytes(data)
+        error = failure(path)
+        assert error.line == 2
+        assert "0xf6" in error.message
+
+
+def test_comments_of_older_cuda_files_are_latin_1(tmp_path: Path) -> None:
     path = tmp_path / "k.cu"
-    path.write_bytes(b"int a;\n// gr\xf6sser\n")
-    error = failure(path)
-    assert error.line == 2
-    assert "0xf6" in error.message
+    path.write_bytes(before := b"// Copyright \xa9 2013\n__global__ void k() {}\n")
+    text = read_source(path).text
+    assert text.splitlines()[0] == "// Copyright © 2013"
+    assert encoded(text.replace("k()", "kernel()"), before) == before.replace(b"k()", b"kernel()")
+    assert encoded("// Ω\n", before) == "// Ω\n".encode()
 
 
 def test_too_large(tmp_path: Path) -> None:

@@ -131,6 +131,8 @@ def test_host_code_goes(text: str) -> None:
         "template <typename T> struct Pair { T a, b; };",
         "struct Add { __device__ float operator()(float a, float b) const { return a + b; } };",
         "static_assert(sizeof(int) == 4);",
+        "#define BOTH __host__ __device__\nstruct Sum { float x; BOTH float twice() { return x; } };",
+        "struct Sum { float x; MY_HOST_DEVICE float twice() const { return 2 * x; } };",
         "#define K(n) __global__ void n() {}\nK(a)\nK(b);",
         "#define PI 3.14f\n#undef PI\n#pragma once",
         "struct Traits { using type = std::decay_t<int>; };\n__global__ void k(Traits::type x) {}",
@@ -216,3 +218,7 @@ def test_a_macro_with_a_definition_for_device_code_makes_device_code() -> None:
         "TABLE(powers)\n  1, 2,\nEND()\n"
     )
     assert slice_device(text) == text
+
+
+def test_a_variable_of_a_type_that_another_file_has_is_the_hosts() -> None:
+    assert kept("extern struct cudaGraphicsResource *vbo; __global__ void k() {}") == "__global__ void k() {}"

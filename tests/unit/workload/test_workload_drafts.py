@@ -330,3 +330,75 @@ def test_a_name_says_no_more_than_the_parameters_do(second: str, known: bool) ->
     text = draft_for(SourceFile(Path("bias_gelu.cu"), kernel))
     assert (f"gelu(x + {second})" in text) is known
     assert ("raise NotImplementedError" in text) is not known
+
+
+FLAT = "{ int i = blockIdx.x * blockDim.x + threadIdx.x; GUARD y[i] = x[i] + 1.0f; }"
+
+
+def flat(parameters: str, guard: str) -> str:
+    return draft(f"__global__ void more(const float* x, float* y{parameters}) " + FLAT.replace("GUARD", guard))
+
+
+def test_what_bounds_the_index_of_a_thread_is_the_number_of_elements() -> None:
+    text = flat(", int ds", "if (i < ds)")
+    assert "dict(ds=7)" in text
+    assert 'y = torch.empty(ds, device="cuda"' in text
+    assert "return x + 1" in text
+
+
+def test_where_nothing_bounds_it_blocks_are_full() -> None:
+    text = flat("", "")
+    assert "dict(n=256)" in text
+    assert "block, total = 256, n" in text
+
+
+def test_a_bound_that_is_no_parameter_is_asked_for() -> None:
+    assert "more stops at COUNT, which is no parameter" in flat("", "if (i < COUNT)")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "asked"),
+    [
+        ("void k(const Point* x, float* y, int n) { y[0] = x[0].z; }", "Say what `x`, Point*, is."),
+        ("void k(float* y, Index_t n) { y[n] = 1; }", "Say what `n`, Index_t, is."),
+        ("void k(const float* x, float* y, int w, int h) { y[threadIdx.y * w + threadIdx.x] = x[0]; }", "bounds its"),
+        ("void k(const float* x, float* y, int n) { ((float4*)y)[0] = ((const float4*)x)[0]; }", "several elements"),
+        ("void k(const float* x, float* y) { y[threadIdx.x * 2] = x[0]; }", "No parameter of k says"),
+        (
+            "void k(const float* x, float* y, int n) { int i = blockIdx.x * TPB + threadIdx.x; y[i] = x[i]; }",
+            "one size",
+        ),
+    ],
+)
+def test_what_the_text_of_a_kernel_does_not_tell_is_asked_for(kernel: str, asked: str) -> None:
+    assert asked in draft(f"__global__ {kernel}")
+
+
+def test_a_square_transpose_and_one_of_two_extents() -> None:
+    square = draft("__global__ void transpose(int m, const double* a, double* c) {}")
+    assert "a = torch.randn(m, m," in square
+    assert "dict(m=1024)" in square
+    body = "{ if (threadIdx.x < width) out[0] = in[threadIdx.y * width + threadIdx.x]; }"
+    text = draft(f"__global__ void transpose(float* out, const float* in, int width, int height) {body}")
+    assert "in_ = torch.randn(height, width," in text
+    assert "out = torch.empty(width, height," in text
+
+
+def test_the_instance_of_a_template_that_the_file_launches_tells_types() -> None:
+    kernel = "template <typename T> __global__ void relu(const T* x, T* y, int n) {}\n"
+    text = draft(kernel + "void run(double* x, double* y, int n) { relu<double><<<n, 1>>>(x, y, n); }")
+    assert "dtype=torch.float64" in text
+    assert "float32" not in text
+
+
+def test_a_well_known_function_has_one_result() -> None:
+    text = draft("__global__ void relu(const float* x, float* y, float* mask, int n) {}")
+    assert "does not say what relu computes" in text
+
+
+def test_what_follows_a_constant_of_a_triton_kernel_is_given_by_name() -> None:
+    text = draft(
+        "import triton\n@triton.jit\ndef k(x, B: tl.constexpr, n):\n    tl.store(x + tl.arange(0, B), n)\n", "k.py"
+    )
+    assert "B=..., n=n)" in text
+    compile(text, "draft", "exec")

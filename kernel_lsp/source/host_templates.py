@@ -1,0 +1,80 @@
+"""Reads what types and constants the template parameters of a host function stand for, from the calls that name them.
+
+`template <class T> void run(T* x) { k<T><<<1, 32>>>(x); }` launches `k<double>` where another function has
+`run<double>(x)`. Aliases, `using real = double;`, are followed on the way.
+"""
+
+import re
+from collections.abc import Mapping
+
+_TEMPLATE = re.compile(r"\s*template\s*<([^<>{}()]*)>")
+_PARAMETER = re.compile(r"(?:typename|class|(?:unsigned\s+)?\w+)\s+(\w+)\s*(?:=.*)?", re.DOTALL)
+_MOST = 4
+
+
+def parameters_of(function: str) -> tuple[str, ...]:
+    """Return the names of the template parameters with which the text of a function begins; empty if it has none."""
+    head = _TEMPLATE.match(function)
+    names = [_PARAMETER.fullmatch(part.strip()) for part in head[1].split(",")] if head else []
+    return tuple(name[1] for name in names if name) if all(names) else ()
+
+
+def calls_of(name: str, file: str) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """Return the explicit template arguments in the first calls of a function, with the offset of each in the file."""
+    found: dict[tuple[str, ...], int] = {}
+    for match in re.finditer(rf"(?<!\w){re.escape(name)}\s*<", file):
+        end = _closing(file, match.end() - 1)
+        if end and file[end:].lstrip().startswith("("):
+            found.setdefault(tuple(split(file[match.end() : end - 1])), match.start())
+    return tuple((at, arguments) for arguments, at in found.items())[:_MOST]
+
+
+def substituted(written: str, function: str, file: str, given: Mapping[str, str]) -> str | None:
+    """Return a template argument with parameters and aliases replaced by what they stand for; None if it has none.
+
+    Args:
+        written: the argument.
+        function: the text of the function up to its use.
+        file: the whole text.
+        given: what the template parameters of the function stand for.
+    """
+    text, seen = written, set[str]()
+    while True:
+        names = [name for name in dict.fromkeys(re.findall(r"(?<!::)\b[A-Za-z_]\w*", text)) if name not in seen]
+        meant = {name: value for name in names if (value := given.get(name) or _alias(name, function, file))}
+        if not meant:
+            return text if seen else None
+        seen |= meant.keys()
+        text = re.sub(r"(?<!::)\b[A-Za-z_]\w*", lambda word, meant=meant: meant.get(word[0], word[0]), text)
+
+
+def split(text: str) -> list[str]:
+    """Return the parts between commas that stand in no bracket, stripped."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "(<[{") - (character in ")>]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _alias(name: str, function: str, file: str) -> str | None:
+    """Return what a type's alias stands for: the last in the function, else the only one in the file."""
+    pattern = rf"\busing\s+{name}\s*=\s*([^;{{}}]+);|\btypedef\s+([^;{{}}]+?)\s+{name}\s*;"
+    own, every = re.findall(pattern, function), re.findall(pattern, file)
+    chosen = own[-1] if own else every[0] if len(set(every)) == 1 else None
+    return (chosen[0] or chosen[1]).replace("typename ", "").strip() if chosen else None
+
+
+def _closing(text: str, start: int) -> int:
+    """Return the offset after the `>` that closes the `<` at a position; 0 if a statement ends before it."""
+    depth = 0
+    for at in range(start, len(text)):
+        depth += {"<": 1, ">": -1}.get(text[at], 0)
+        if depth == 0:
+            return at + 1
+        if text[at] in ";{":
+            return 0
+    return 0
