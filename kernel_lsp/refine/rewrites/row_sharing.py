@@ -18,7 +18,7 @@ from kernel_lsp.refine.rewrites.serial_loops import (
 )
 from kernel_lsp.refine.rewrites.team import Team
 from kernel_lsp.refine.rewrites.touches import ThreadTouch, check_own_elements
-from kernel_lsp.source.text import Edit, Span
+from kernel_lsp.source.text import Edit, Span, indent_unit
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _SHORT = 32  # iterations that are not worth sharing out
@@ -262,8 +262,8 @@ class RowSharing:
         first = _with_pragma(node)
         pad = indent_at(text, first.start_byte)
         if outer is not None:  # before the brace that ends a body
-            inner = indent_at(text, outer.start_byte) + "    "
-            self.edits.append(Edit(Span(first.start_byte, first.start_byte), f"    {line}\n{inner[:-4]}"))
+            shown = f"{indent_unit(text)}{line}\n{indent_at(text, outer.start_byte)}"
+            self.edits.append(Edit(Span(first.start_byte, first.start_byte), shown))
         else:
             self.edits.append(Edit(Span(first.start_byte, first.start_byte), f"{line}\n{pad}"))
 
@@ -273,13 +273,13 @@ class RowSharing:
             return
         text = self.use.scopes.tree.file.text
         start, end = run[0].start_byte, run[-1].end_byte
-        pad, data = indent_at(text, start), text.encode()
-        inside = data[start:end].decode().replace("\n", "\n    ")
+        pad, unit, data = indent_at(text, start), indent_unit(text), text.encode()
+        inside = data[start:end].decode().replace("\n", f"\n{unit}")
         condition = f"if ({self.team.alone})"
         if len(run) == 1 and "\n" not in inside and run[0].type == "expression_statement":
             self.edits.append(Edit(Span(start, end), f"{condition} {inside}"))
         else:
-            self.edits.append(Edit(Span(start, end), f"{condition} {{\n{pad}    {inside}\n{pad}}}"))
+            self.edits.append(Edit(Span(start, end), f"{condition} {{\n{pad}{unit}{inside}\n{pad}}}"))
 
     def _write(self, loop: SerialLoop, start: Polynomial, reductions: list[LoopReduction]) -> None:
         team, tree = self.team, self.use.scopes.tree
@@ -292,7 +292,7 @@ class RowSharing:
         for one in reductions:
             name, kind = one.variable.name, one.variable.type
             for node, value in one.compared:
-                self.edits.append(Edit(span_of(node), f"{name} = {extreme(one.operation, kind)}({name}, {value});"))
+                self.edits.append(Edit(span_of(node), f"{name} = {extreme(one.operation, one.kind)}({name}, {value});"))
             if one.starts_neutral and self._starts_here(one, loop):
                 after.append(f"{name} = {team.helper}({name}, {one.function});")
                 continue

@@ -60,6 +60,24 @@ def test_a_running_sum_is_left_to_one_thread() -> None:
     assert rewritten(rewrite, text, LAUNCH) == []
 
 
+ROWS = TOTAL.replace("{\n", "{\n    in += blockIdx.x * n;\n    out += blockIdx.x * n;\n", 1).replace(
+    "scale[0]", "scale[blockIdx.x]"
+)
+
+
+def test_each_block_of_one_thread_gets_more(tmp_path: Path) -> None:
+    *_, one = rewritten(rewrite, ROWS, LAUNCH.replace("[1, 1]", "[len(s), 1]"))
+    assert one.label == "256 threads in place of one a block"
+    assert one.launch
+    assert "normalise[len(s), 256]" in one.launch.text
+    ptx(one.kernel.text)
+    x = np.random.default_rng(7).standard_normal((3, 100)).astype(np.float32)
+    y, scale = np.zeros_like(x), np.zeros(3, np.float32)
+    host_runner(tmp_path, one.kernel.text)(3, 64, x, y, scale, 100)
+    np.testing.assert_allclose(y, x / np.sqrt((x * x).sum(1, keepdims=True)), rtol=1e-5)
+    np.testing.assert_array_equal(scale, x.max(1))
+
+
 @pytest.mark.parametrize("launch", ["[1, 32]", "[n, 1]", "[(1, 2), 1]"])
 def test_launches_of_several_threads_are_left_alone(launch: str) -> None:
     assert rewritten(rewrite, TOTAL, LAUNCH.replace("[1, 1]", launch)) == []
