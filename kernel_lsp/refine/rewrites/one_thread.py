@@ -61,7 +61,7 @@ def rewrite(
         sharing.block(tree.body)
         if not sharing.shared:
             return
-        edits = [*sharing.edits, *([defined_before(tree, team.text)] if sharing.combines else [])]
+        edits = [*sharing.edits, *([defined_before(tree, sharing.helpers)] if sharing.helpers else [])]
         threads = _ALONE if alone else _EACH
         files = relaunched(tree, workload_file, sites, edits, partial(_launched, threads))
     except LookupError:

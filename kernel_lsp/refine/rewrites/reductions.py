@@ -11,10 +11,11 @@ from kernel_lsp.refine.rewrites.scopes import CudaVariable, Scopes
 from kernel_lsp.refine.rewrites.serial_loops import NotApplicableError, SerialLoop
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
-_TYPES = {
+TYPES = {
     "float", "double", "int", "unsigned", "unsigned int", "uint", "long", "unsigned long", "long long",
     "unsigned long long", "int32_t", "uint32_t", "int64_t", "uint64_t", "size_t",
 }  # fmt: skip
+"""Types whose values threads can hand to each other."""
 _EXTREMES = {"fmaxf": "max", "fmax": "max", "max": "max", "fminf": "min", "fmin": "min", "min": "min"}
 _FUSED = {"fmaf", "fma", "__fmaf_rn", "__fma_rn"}
 ZERO = re.compile(r"[({]*(0|0?\.0*|0\.0*)[fFuUlL]*[)}]*")
@@ -98,7 +99,7 @@ def _reduction(scopes: Scopes, loop: SerialLoop, variable: CudaVariable, changes
         if mine.type == "if_statement" and value is not None:
             compared.append((mine, value))
     kind = scopes.tree.named_type(variable.type)
-    known = kind in _TYPES or kind in scopes.tree.type_parameters
+    known = kind in TYPES or kind in scopes.tree.type_parameters
     if len(operations) != 1 or explained != {n.id for n in uses} or not known:
         raise NotApplicableError(f"`{variable.name}` is carried from one iteration to the next")
     return LoopReduction(variable, kind, operations.pop(), tuple(uses), tuple(compared))

@@ -176,7 +176,31 @@ __global__ void weigh(const REAL* in, const value_t* gain, value_t* out, int n, 
     "module.weigh[(n + 63) // 64, 64](x, g, y, n, c)",
     ["in", "gain", "rows", ROWS, COLUMNS],
 )
+# Running sums: of each row's elements, and then of their squares, which use the first ones in place.
+RUNNING = Naive(
+    """
+__global__ void running(const float* in, float* out, float* totals, int n, int c) {
+    int r = blockIdx.x * blockDim.x + threadIdx.x;
+    if (r >= n) return;
+    float sum = 0.0f;
+    for (int j = 0; j < c; j++) {
+        sum = sum + in[r * c + j];
+        out[r * c + j] = sum;
+    }
+    double squares = 0;
+    for (int j = 0; j < c; ++j) {
+        int at = r * c + j;
+        squares += out[at] * in[at];
+        out[at] = (float)squares;
+    }
+    totals[r] = sum;
+}
+""",
+    "module.running[(n + 63) // 64, 64](x, y, s, n, c)",
+    ["in", "out", "rows", ROWS, COLUMNS],
+)
 KERNELS = {
+    "running": RUNNING,
     "own_types": OWN_TYPES,
     "softmax": SOFTMAX,
     "layernorm": LAYERNORM,
@@ -305,7 +329,7 @@ def test_the_text_grows_little() -> None:
     ("name", "old", "new"),
     [
         # What one iteration leaves for the next
-        ("softmax", "total = total + y[i];\n", "total = total + y[i]; y[i] = total;\n"),
+        ("softmax", "total = total + y[i];\n", "total = total + y[i]; total *= y[i];\n"),
         ("softmax", "y[i] = y[i] / total;", "y[i] = y[i - 1] / total;"),
         ("softmax", "y[i] = y[i] / total;", "y[i / 2] = x[i] / total;"),
         ("softmax", "y[i] = y[i] / total;", "y[i] = (total *= 0.5f);"),
