@@ -71,3 +71,9 @@ class Lines:
         end = self.starts[line] if 0 < line < len(self.starts) else len(self.data)
         content = len(self.data[start:end].rstrip(b"\r\n"))
         return start + min(max(column - 1, 0), content)
+
+
+def indent_unit(text: str) -> str:
+    """Return what a text indents by: a tab where its indented lines begin with tabs, else four blanks."""
+    tabs = sum(line.startswith("\t") for line in text.split("\n"))
+    return "\t" if tabs > sum(line.startswith("  ") for line in text.split("\n")) else "    "

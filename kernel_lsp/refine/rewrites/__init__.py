@@ -16,6 +16,7 @@ from kernel_lsp.refine.language import refine_part
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.text import indent_unit
 
 log = logging.getLogger("kernel-lsp")
 
@@ -48,12 +49,29 @@ def applied(rewrites: Sequence[Rewrite], base: Candidate, kernel: Kernel, device
     """Return what each of these rewrites proposes, in their order; one that fails is logged, and the next one asked."""
     for rewrite in rewrites:
         try:
-            yield from rewrite(base.kernel, base.launch, kernel, device)
+            for candidate in rewrite(base.kernel, base.launch, kernel, device):
+                yield replace(candidate, kernel=_indented_alike(base.kernel, candidate.kernel))
         except RecursionError:  # a text that is nested too deep
             continue
         except Exception as error:  # a defect of the rewrite, such as edits that overlap
             name = rewrite.__module__.rpartition(".")[2]
             log.error("the rewrite `%s` failed on the kernel `%s`", name, kernel.name, exc_info=error)
+
+
+def _indented_alike(base: SourceFile, made: SourceFile) -> SourceFile:
+    """Return a rewritten file with its new lines indented by tabs if the file indents by tabs."""
+    if indent_unit(base.text) != "\t" or made.text == base.text:
+        return made
+    kept = set(base.text.split("\n"))
+    lines = (line if line in kept else _with_tabs(line) for line in made.text.split("\n"))
+    return replace(made, text="\n".join(lines))
+
+
+def _with_tabs(line: str) -> str:
+    code = line.lstrip(" \t")
+    blank = line[: len(line) - len(code)]
+    blanks = blank.count(" ")
+    return "\t" * (blank.count("\t") + blanks // 4) + " " * (blanks % 4) + code
 
 
 def followed_by(

@@ -197,6 +197,33 @@ class KernelTree:
             return True
         return any(re.search(rf"\b{name}\s*[<(]", text) for name in self._collective_functions)
 
+    @cached_property
+    def _aliases(self) -> dict[str, str]:
+        """Return what the file's own names of types stand for: macros, `typedef` and `using`."""
+        found: dict[str, str] = {}
+        for node in walk(self.root):
+            if node.type == "preproc_def" and (value := node.child_by_field_name("value")) is not None:
+                found[text_of(field(node, "name"))] = text_of(value).strip()
+            elif node.type == "alias_declaration":
+                found[text_of(field(node, "name"))] = text_of(field(node, "type"))
+            elif node.type == "type_definition" and field(node, "declarator").type == "type_identifier":
+                found[text_of(field(node, "declarator"))] = text_of(field(node, "type"))
+        return found
+
+    def named_type(self, name: str) -> str:
+        """Return the type that a name of the file's own stands for; any other type itself."""
+        for _ in range(len(self._aliases)):
+            if name not in self._aliases:
+                break
+            name = self._aliases[name]
+        return name
+
+    @cached_property
+    def type_parameters(self) -> set[str]:
+        """Return the names of the kernel's template parameters that are types."""
+        shown = (one.split("=")[0].split() for one in self.kernel.template_parameters)
+        return {words[-1] for words in shown if len(words) == 2 and words[0] in ("typename", "class")}
+
     def fresh(self, wanted: str) -> str:
         """Return `wanted`, or a numbered variant that no identifier of the file has."""
         used = {text_of(n) for n in walk(self.root) if n.type in ("identifier", "field_identifier")}

@@ -1,4 +1,7 @@
-"""Recognise matrix products in which each thread sums up one element of the result from global memory."""
+"""Recognise products of matrices in which each thread sums up one element of the result from global memory.
+
+A sum of anything that vanishes where both elements are 0 is taken, too, such as the squares of differences.
+"""
 
 import re
 from dataclasses import dataclass
@@ -21,7 +24,11 @@ from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _PLACE = re.compile(r"threadIdx\.[xyz]|blockDim\.[xyz]|blockIdx\.[xy]|gridDim\.[xyz]")
 _WIDE = re.compile(r"size_t|int64_t|long")
-_CONVERSIONS = {"__half2float", "__bfloat162float", "__ldg", "float", "double"}
+_VANISHING = {
+    "__half2float", "__bfloat162float", "__ldg", "float", "double", "fabsf", "fabs", "abs", "sqrtf", "sqrt",
+    "__hmul", "__hsub", "__hadd", "__fmul_rn", "fmaxf", "fminf", "fmax", "fmin", "max", "min",
+}  # fmt: skip
+"""Functions that are 0 where all of their arguments are."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ class Operand:
     """The elements of one matrix that a product takes: `pointer[outer_factor * outer + depth_factor * k + rest]`.
 
     Attributes:
-        node: the access.
+        nodes: the accesses.
         pointer: the matrix.
         outer_factor: elements from one row (of the left one) or column (of the right one) to the next.
         depth_factor: elements from one factor of a sum to the next.
@@ -69,7 +76,7 @@ class Operand:
         wide: the kernel indexes it with more than 32 bits.
     """
 
-    node: Node
+    nodes: tuple[Node, ...]
     pointer: CudaVariable
     outer_factor: Polynomial
     depth_factor: Polynomial
@@ -211,10 +218,15 @@ def _operands(
     use: MemoryUse, loop: SerialLoop, total: CudaVariable, row: ProductAxis, column: ProductAxis
 ) -> tuple[Operand, Operand]:
     accesses = use.accesses(loop.body)
-    if len(accesses) != 2 or any(a.written for a in accesses):
+    elements: dict[tuple[str, str], list[MemoryAccess]] = {}
+    for one in accesses:
+        if one.pointer is None or one.offset is None or one.written:
+            raise NotApplicableError("an address that is not known")
+        elements.setdefault((one.pointer.symbol, str(one.offset)), []).append(one)
+    if len(elements) != 2:
         raise NotApplicableError("other accesses than to two operands")
-    _check_product(use, loop, total, accesses)
-    found = [_operand(use, loop, a, row, column) for a in accesses]
+    _check_sum(use, loop, total, accesses)
+    found = [_operand(use, loop, same, row, column) for same in elements.values()]
     sides = dict(found)
     if set(sides) != {"left", "right"}:
         raise NotApplicableError("no product of rows and columns")
@@ -222,9 +234,10 @@ def _operands(
 
 
 def _operand(
-    use: MemoryUse, loop: SerialLoop, access: MemoryAccess, row: ProductAxis, column: ProductAxis
+    use: MemoryUse, loop: SerialLoop, same: list[MemoryAccess], row: ProductAxis, column: ProductAxis
 ) -> tuple[str, Operand]:
-    offset, pointer = access.offset, access.pointer
+    """Return the side of an operand and the operand, from all accesses to its element."""
+    offset, pointer = same[0].offset, same[0].pointer
     if offset is None or pointer is None or pointer.declaration is not None or pointer.changes:
         raise NotApplicableError("an address that is not known")
     value = {axis.name: use.indices.of(axis.value) for axis in (row, column)}
@@ -243,44 +256,68 @@ def _operand(
             raise NotApplicableError("an operand without neighbours")
         macros = (text_of(n) for n in use.scopes.tree.root.children if n.type.startswith("preproc_"))
         source = " ".join([text_of(use.scopes.tree.body), *macros])
-        return side, Operand(access.node, pointer, by, depth, rest, bool(_WIDE.search(source)))
+        nodes = tuple(access.node for access in same)
+        return side, Operand(nodes, pointer, by, depth, rest, bool(_WIDE.search(source)))
     raise NotApplicableError("an operand that depends on neither number")
 
 
-def _check_product(use: MemoryUse, loop: SerialLoop, total: CudaVariable, accesses: list[MemoryAccess]) -> None:
-    """Refuse sums of anything but products: tiles are filled up with zeros."""
+def _check_sum(use: MemoryUse, loop: SerialLoop, total: CudaVariable, accesses: list[MemoryAccess]) -> None:
+    """Refuse sums of what does not vanish with both elements: tiles are filled up with zeros."""
     gathered = [n for n in walk(loop.body) if n.type == "assignment_expression"]
     if len(gathered) != 1 or text_of(field(gathered[0], "left")) != total.name:
         raise NotApplicableError("other work in the sum")
-    value = bare(field(gathered[0], "right"))
-    if value.type == "call_expression" and text_of(field(value, "function")).startswith("f"):
+    operator, value = text_of(field(gathered[0], "operator")), bare(field(gathered[0], "right"))
+    elements = {a.node.id for a in accesses}
+    if operator == "=" and value.type == "call_expression":  # `fmaf(a, b, total)`
         factors = field(value, "arguments").named_children[:2]
+        vanishes = all(_vanishes(use, loop, factor, elements) for factor in factors)
     else:
-        if text_of(field(gathered[0], "operator")) == "=" and value.type == "binary_expression":
+        if operator == "=" and value.type == "binary_expression" and text_of(field(value, "operator")) == "+":
             sides = [bare(field(value, side)) for side in ("left", "right")]
             value = next((side for side in sides if text_of(side) != total.name), value)
-        if value.type != "binary_expression" or text_of(field(value, "operator")) != "*":
-            raise NotApplicableError("no product")
-        factors = [field(value, "left"), field(value, "right")]
-    if text_of(field(gathered[0], "operator")) not in ("+=", "="):
-        raise NotApplicableError("no sum")
-    elements = {_element(use, factor) for factor in factors}
+        vanishes = operator in ("+=", "=") and _vanishes(use, loop, value, elements)
     counted = {n.id for n in walk(loop.body) if n.type == "identifier" and text_of(n) == loop.variable.name}
     inside = {n.id for a in accesses for n in walk(a.node)}
-    if elements != {a.node.id for a in accesses} or not counted <= inside:
-        raise NotApplicableError("no product of two elements")
+    if not vanishes or not counted <= inside:
+        raise NotApplicableError("no sum of products")
 
 
-def _element(use: MemoryUse, factor: Node) -> int:
-    """Return the id of the access that a factor is, behind conversions and names."""
-    factor = bare(factor)
-    if factor.type == "identifier":
-        variable = use.scopes.of(factor)
-        if variable is not None and variable.constant is not None:
-            return _element(use, variable.constant)
-    if factor.type == "call_expression" and text_of(field(factor, "function")) in _CONVERSIONS:
-        return _element(use, field(factor, "arguments").named_children[0])
-    return factor.id
+def _vanishes(use: MemoryUse, loop: SerialLoop, node: Node, elements: set[int]) -> bool:
+    """Return True for an expression that is 0 where all elements are."""
+    node = bare(node)
+    if node.id in elements:
+        return True
+    if node.type == "identifier":
+        variable = use.scopes.of(node)
+        value = variable.constant if variable is not None else None
+        inside = value is not None and span_of(loop.body).holds(span_of(value))
+        return value is not None and inside and _vanishes(use, loop, value, elements)
+    if node.type == "binary_expression" and text_of(field(node, "operator")) in "+-*":
+        left, right = field(node, "left"), field(node, "right")
+        sides = [_vanishes(use, loop, side, elements) for side in (left, right)]
+        if text_of(field(node, "operator")) != "*" or all(sides):
+            return all(sides)
+        return any(sides) and _is_finite(use, loop, left if sides[1] else right)
+    if node.type == "call_expression" and _function(use, node) in _VANISHING:
+        return all(_vanishes(use, loop, n, elements) for n in field(node, "arguments").named_children)
+    return False
+
+
+def _is_finite(use: MemoryUse, loop: SerialLoop, node: Node) -> bool:
+    """Return True for an expression that is no infinity where all elements are 0, as `logf(element)` would be."""
+    for n in walk(node):
+        if n.type == "call_expression" or (n.type == "binary_expression" and text_of(field(n, "operator")) == "/"):
+            return False
+        variable = use.scopes.of(n) if n.type == "identifier" else None
+        value = variable.constant if variable is not None else None
+        if value is not None and span_of(loop.body).holds(span_of(value)) and not _is_finite(use, loop, value):
+            return False
+    return True
+
+
+def _function(use: MemoryUse, call: Node) -> str:
+    """Return the name of what is called, behind a macro of another name."""
+    return use.scopes.tree.named_type(text_of(field(call, "function"))).removeprefix("std::")
 
 
 def _check_others(

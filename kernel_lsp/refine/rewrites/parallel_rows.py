@@ -55,7 +55,7 @@ def _shared_out(tree: KernelTree, use: MemoryUse, rows: ThreadRows, team: Team) 
     if not sharing.shared:
         raise NotApplicableError("no loop over a row")
     edits = [*sharing.edits, *_numbered(tree, rows, team)]
-    return [*edits, defined_before(tree, team.text)] if sharing.combines else edits
+    return [*edits, defined_before(tree, sharing.helpers)] if sharing.helpers else edits
 
 
 def _launched(rows: ThreadRows, team: Team, site: LaunchSite) -> list[Edit]:

@@ -11,7 +11,11 @@ from kernel_lsp.refine.rewrites.scopes import CudaVariable, Scopes
 from kernel_lsp.refine.rewrites.serial_loops import NotApplicableError, SerialLoop
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
-_TYPES = {"float", "double", "int", "unsigned", "unsigned int", "long long", "unsigned long long", "int64_t", "size_t"}
+TYPES = {
+    "float", "double", "int", "unsigned", "unsigned int", "uint", "long", "unsigned long", "long long",
+    "unsigned long long", "int32_t", "uint32_t", "int64_t", "uint64_t", "size_t",
+}  # fmt: skip
+"""Types whose values threads can hand to each other."""
 _EXTREMES = {"fmaxf": "max", "fmax": "max", "max": "max", "fminf": "min", "fmin": "min", "min": "min"}
 _FUSED = {"fmaf", "fma", "__fmaf_rn", "__fma_rn"}
 ZERO = re.compile(r"[({]*(0|0?\.0*|0\.0*)[fFuUlL]*[)}]*")
@@ -25,12 +29,14 @@ class LoopReduction:
 
     Attributes:
         variable: what gathers.
+        kind: its type, whatever the file calls it; a template's parameter by its own name.
         operation: `+`, `*`, `max` or `min`.
         uses: the identifiers in the loop's body that mean the variable.
         compared: `if (value > variable) variable = value;` with the text of its value, for each that is so written.
     """
 
     variable: CudaVariable
+    kind: str
     operation: str
     uses: tuple[Node, ...]
     compared: tuple[tuple[Node, str], ...]
@@ -46,13 +52,13 @@ class LoopReduction:
     @property
     def neutral(self) -> str:
         """Return the value that changes no sum or product, as text."""
-        return _NEUTRAL[self.operation] + {"float": ".0f", "double": ".0"}.get(self.variable.type, "")
+        return _NEUTRAL[self.operation] + {"float": ".0f", "double": ".0"}.get(self.kind, "")
 
     @property
     def function(self) -> str:
         """Return a lambda that combines two values."""
         kind = self.variable.type
-        value = _COMBINED.get(self.operation) or f"{extreme(self.operation, kind)}(a, b)"
+        value = _COMBINED.get(self.operation) or f"{extreme(self.operation, self.kind)}(a, b)"
         return f"[]({kind} a, {kind} b) {{ return {value}; }}"
 
 
@@ -92,9 +98,11 @@ def _reduction(scopes: Scopes, loop: SerialLoop, variable: CudaVariable, changes
             raise NotApplicableError("another variable of that name")
         if mine.type == "if_statement" and value is not None:
             compared.append((mine, value))
-    if len(operations) != 1 or explained != {n.id for n in uses} or variable.type not in _TYPES:
+    kind = scopes.tree.named_type(variable.type)
+    known = kind in TYPES or kind in scopes.tree.type_parameters
+    if len(operations) != 1 or explained != {n.id for n in uses} or not known:
         raise NotApplicableError(f"`{variable.name}` is carried from one iteration to the next")
-    return LoopReduction(variable, operations.pop(), tuple(uses), tuple(compared))
+    return LoopReduction(variable, kind, operations.pop(), tuple(uses), tuple(compared))
 
 
 def _own_uses(node: Node, name: str) -> Iterator[Node]:

@@ -8,6 +8,7 @@ from tree_sitter import Node
 from kernel_lsp.refine.rewrites.affine import Polynomial, is_near, symbol
 from kernel_lsp.refine.rewrites.ast_cuda import bare, indent_at
 from kernel_lsp.refine.rewrites.reductions import LoopReduction, extreme, find_reductions
+from kernel_lsp.refine.rewrites.scans import LoopScan, find_scan
 from kernel_lsp.refine.rewrites.scopes import CudaVariable
 from kernel_lsp.refine.rewrites.serial_loops import (
     MemoryAccess,
@@ -18,7 +19,7 @@ from kernel_lsp.refine.rewrites.serial_loops import (
 )
 from kernel_lsp.refine.rewrites.team import Team
 from kernel_lsp.refine.rewrites.touches import ThreadTouch, check_own_elements
-from kernel_lsp.source.text import Edit, Span
+from kernel_lsp.source.text import Edit, Span, apply_edits, indent_unit
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _SHORT = 32  # iterations that are not worth sharing out
@@ -40,6 +41,7 @@ class RowSharing:
         edits: what changes, by now.
         shared: loops that were shared out, by now.
         combines: values of several threads are combined.
+        scans: values of several threads are added up in order.
     """
 
     use: MemoryUse
@@ -50,9 +52,15 @@ class RowSharing:
     edits: list[Edit] = attribute(default_factory=list)
     shared: int = 0
     combines: bool = False
+    scans: bool = False
     _nested: int = 0
     _hard: list[ThreadTouch] = attribute(default_factory=list)
     _soft: list[ThreadTouch] = attribute(default_factory=list)
+
+    @property
+    def helpers(self) -> str:
+        """Return the definitions of the functions that the new kernel calls; empty if it calls none."""
+        return "\n".join([*([self.team.text] if self.combines else []), *([self.team.scan_text] if self.scans else [])])
 
     def block(self, node: Node) -> None:
         """Share out the loops of a block's statements.
@@ -127,11 +135,11 @@ class RowSharing:
         self._nested -= node != self.guard
 
     def _loop(self, node: Node) -> None:
-        kept = list(self.edits), list(self._hard), list(self._soft), self.shared, self._nested
+        kept = list(self.edits), list(self._hard), list(self._soft), self.shared, self._nested, self.scans
         try:
             self._share(node)
         except NotApplicableError:
-            self.edits, self._hard, self._soft, self.shared, self._nested = kept
+            self.edits, self._hard, self._soft, self.shared, self._nested, self.scans = kept
             self._uniform(node)
 
     def _uniform(self, node: Node) -> None:
@@ -160,7 +168,8 @@ class RowSharing:
         start = self.use.indices.of(loop.start)
         if limit is not None and limit <= _SHORT:
             raise NotApplicableError("a short loop")
-        reductions = find_reductions(scopes, loop)
+        scan = find_scan(self.use, loop) if self.team.scan else None
+        reductions = find_reductions(scopes, loop) if scan is None else []
         if reductions and (node.parent is None or node.parent.type != "compound_statement"):
             raise NotApplicableError("a loop without braces round it")
         self._check_private(loop)
@@ -178,7 +187,10 @@ class RowSharing:
             shifted = _renamed(offset, loop.variable.symbol) if mine and offset is not None else offset
             touches.append(ThreadTouch(_moved(access, shifted), f"element {start}" if mine else "all"))
         self._meet(node, [*heads, *touches])
-        self._write(loop, start, reductions)
+        if scan is not None:
+            self._write_scan(loop, scan)
+        else:
+            self._write(loop, start, reductions)
         if reductions:
             self.combines = True
             self._soft = []
@@ -262,8 +274,8 @@ class RowSharing:
         first = _with_pragma(node)
         pad = indent_at(text, first.start_byte)
         if outer is not None:  # before the brace that ends a body
-            inner = indent_at(text, outer.start_byte) + "    "
-            self.edits.append(Edit(Span(first.start_byte, first.start_byte), f"    {line}\n{inner[:-4]}"))
+            shown = f"{indent_unit(text)}{line}\n{indent_at(text, outer.start_byte)}"
+            self.edits.append(Edit(Span(first.start_byte, first.start_byte), shown))
         else:
             self.edits.append(Edit(Span(first.start_byte, first.start_byte), f"{line}\n{pad}"))
 
@@ -273,13 +285,13 @@ class RowSharing:
             return
         text = self.use.scopes.tree.file.text
         start, end = run[0].start_byte, run[-1].end_byte
-        pad, data = indent_at(text, start), text.encode()
-        inside = data[start:end].decode().replace("\n", "\n    ")
+        pad, unit, data = indent_at(text, start), indent_unit(text), text.encode()
+        inside = data[start:end].decode().replace("\n", f"\n{unit}")
         condition = f"if ({self.team.alone})"
         if len(run) == 1 and "\n" not in inside and run[0].type == "expression_statement":
             self.edits.append(Edit(Span(start, end), f"{condition} {inside}"))
         else:
-            self.edits.append(Edit(Span(start, end), f"{condition} {{\n{pad}    {inside}\n{pad}}}"))
+            self.edits.append(Edit(Span(start, end), f"{condition} {{\n{pad}{unit}{inside}\n{pad}}}"))
 
     def _write(self, loop: SerialLoop, start: Polynomial, reductions: list[LoopReduction]) -> None:
         team, tree = self.team, self.use.scopes.tree
@@ -292,7 +304,7 @@ class RowSharing:
         for one in reductions:
             name, kind = one.variable.name, one.variable.type
             for node, value in one.compared:
-                self.edits.append(Edit(span_of(node), f"{name} = {extreme(one.operation, kind)}({name}, {value});"))
+                self.edits.append(Edit(span_of(node), f"{name} = {extreme(one.operation, one.kind)}({name}, {value});"))
             if one.starts_neutral and self._starts_here(one, loop):
                 after.append(f"{name} = {team.helper}({name}, {one.function});")
                 continue
@@ -305,6 +317,39 @@ class RowSharing:
             self.edits.append(Edit(Span(first, first), "".join(f"{line}\n{pad}" for line in before)))
         if after:
             self.edits.append(Edit(Span(end, end), "".join(f"\n{pad}{line}" for line in after)))
+
+    def _write_scan(self, loop: SerialLoop, scan: LoopScan) -> None:
+        """Let the team add up as many values at once as it has threads, whose order stays."""
+        team, tree = self.team, self.use.scopes.tree
+        if text_of(field(loop.condition, "operator")) != "<":
+            raise NotApplicableError("a running sum of another form")
+        counter, limit, total = loop.variable.name, _summand(loop.limit), scan.variable
+        first, here = tree.fresh(f"first_{counter}"), tree.fresh(f"{total.name}_here")
+        kind, inside = loop.variable.type, f"{counter} < {limit}"
+        unit, pad = indent_unit(tree.file.text), indent_at(tree.file.text, loop.node.start_byte)
+        lines = [f"const {kind} {counter} = {first} + {team.first};"]
+        for one in scan.ahead:
+            value = one.children_by_field_name("declarator")[0].child_by_field_name("value")
+            text = text_of(one)
+            if value is not None and self.use.accesses(value):
+                at = Span(value.start_byte - one.start_byte, value.end_byte - one.start_byte)
+                text = apply_edits(text, [Edit(at, f"{inside} ? {text_of(value)} : 0")])
+            lines.append(text)
+        summand = f"static_cast<{total.type}>({inside} ? {text_of(scan.summand)} : 0)"
+        lines.append(f"const {total.type} {here} = {team.scan}({total.name}, {summand});")
+        behind: list[str] = []
+        for one in scan.behind:
+            uses = self.use.scopes.uses(total, one)
+            spans = (Span(n.start_byte - one.start_byte, n.end_byte - one.start_byte) for n in uses)
+            behind.append(apply_edits(text_of(one), [Edit(span, here) for span in spans]))
+        if len(behind) == 1:
+            lines.append(f"if ({inside}) {behind[0]}")
+        else:
+            lines += [f"if ({inside}) {{", *(f"{unit}{text}" for text in behind), "}"]
+        body = "".join(f"\n{pad}{unit}{line}" for line in lines)
+        head = f"for ({kind} {first} = {text_of(loop.start)}; {first} < {limit}; {first} += {team.step})"
+        self.edits.append(Edit(span_of(loop.node), f"{head} {{{body}\n{pad}}}"))
+        self.scans = True
 
     def _starts_here(self, one: LoopReduction, loop: SerialLoop) -> bool:
         """Return True if the variable has its first value when the loop begins."""

@@ -13,15 +13,16 @@ from tree_sitter import Node
 
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.affine import Polynomial, is_near
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, bare
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
+from kernel_lsp.refine.rewrites.flat_division import find_division
 from kernel_lsp.refine.rewrites.launch_sites import LaunchSite, closed, find_launches, relaunched, spelled
-from kernel_lsp.refine.rewrites.scopes import CudaVariable, Scopes
+from kernel_lsp.refine.rewrites.scopes import Scopes
 from kernel_lsp.refine.rewrites.serial_loops import MemoryUse, NotApplicableError
 from kernel_lsp.refine.rewrites.thread_rows import ThreadRows, find_thread_rows, thread_macros
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span
-from kernel_lsp.source.trees import field, span_of, text_of, walk
+from kernel_lsp.source.trees import span_of, text_of, walk
 
 _PLACE = re.compile(r"(threadIdx|blockIdx|blockDim|gridDim)\.([xy])")
 _BY_WARP = re.compile(
@@ -32,14 +33,19 @@ _REPEATED = 8  # an access in a loop counts as so many
 
 
 def _gain(use: MemoryUse, body: Node, now: str, then: str) -> int:
-    """Return how many more accesses go to neighbours if threads are neighbours in `then`, not in `now`."""
+    """Return how many more accesses stay within few sectors if threads are neighbours in `then`, not in `now`."""
     gain = 0
     for access in use.accesses(body):
         if access.offset is None:
             continue
-        was, will = is_near(access.offset.factor(now)), is_near(access.offset.factor(then))
+        was, will = (_is_narrow(access.offset.factor(one)) for one in (now, then))
         gain += (will - was) * (_REPEATED if _is_in_loop(access.node) else 1)
     return gain
+
+
+def _is_narrow(factor: Polynomial | None) -> bool:
+    """Return True if the threads of a warp touch neighbours, or all of them one element."""
+    return is_near(factor) or (factor is not None and not factor.terms)
 
 
 def _is_in_loop(node: Node) -> bool:
@@ -77,55 +83,17 @@ def _flat(use: MemoryUse, rows: ThreadRows) -> list[Edit]:
     Raises:
         NotApplicableError: the number is used in another way, or the kernel does not gain.
     """
-    found: dict[str, tuple[CudaVariable, Node]] = {}
-    for one in use.scopes.variables:
-        value = bare(one.constant) if one.constant is not None else None
-        if value is not None and value.type == "binary_expression" and text_of(field(value, "operator")) in "/%":
-            left = bare(field(value, "left"))
-            if left.type == "identifier" and use.scopes.of(left) is rows.variable:
-                operator = text_of(field(value, "operator"))
-                if operator in found:
-                    raise NotApplicableError("several divisions")
-                found[operator] = one, field(value, "right")
-    if set(found) != {"/", "%"} or rows.limit is None or rows.guard is None or rows.variable.changes:
-        raise NotApplicableError("no division into two")
-    (quotient, width), (remainder, other) = found["/"], found["%"]
-    by, count = use.indices.of(width), _divided(rows.limit, use.indices.of(width))
-    if use.indices.of(other) != by or count is None or any("@" in name or "Idx" in name for name in count.names()):
-        raise NotApplicableError("another width")
-    values = [quotient.constant, remainder.constant, field(rows.guard, "condition")]
-    places = [span_of(node) for node in values if node is not None]
-    uses = use.scopes.uses(rows.variable, use.scopes.tree.body)
-    if any(not any(span.holds(span_of(n)) for span in places) for n in uses):
+    found = find_division(use, rows)
+    if found.others:
         raise NotApplicableError("the number itself is used")
-    body = use.scopes.tree.body
-    if _gain(use, body, str(use.indices.of_value(remainder)), str(use.indices.of_value(quotient))) <= 0:
+    now, then = (str(use.indices.of_value(one)) for one in (found.remainder, found.quotient))
+    if _gain(use, use.scopes.tree.body, now, then) <= 0:
         raise NotApplicableError("neighbours are neighbours")
-    name, length = rows.variable.name, closed(spelled(count) or "")
-    assert quotient.constant is not None, "it was found by its value"
-    assert remainder.constant is not None, "it was found by its value"
+    name, length = rows.variable.name, closed(spelled(found.count) or "")
     return [
-        Edit(span_of(quotient.constant), f"{name} % {length}"),
-        Edit(span_of(remainder.constant), f"{name} / {length}"),
+        Edit(span_of(found.quotient_value), f"{name} % {length}"),
+        Edit(span_of(found.remainder_value), f"{name} / {length}"),
     ]
-
-
-def _divided(amount: Polynomial, by: Polynomial) -> Polynomial | None:
-    """Return a quotient without remainder; None if there is none, or the divisor is a sum."""
-    if len(by.terms) != 1:
-        return None
-    ((unknowns, factor),) = by.terms.items()
-    found: dict[tuple[str, ...], int] = {}
-    for key, n in amount.terms.items():
-        rest = list(key)
-        for one in unknowns:
-            if one not in rest:
-                return None
-            rest.remove(one)
-        if n % factor:
-            return None
-        found[tuple(rest)] = n // factor
-    return Polynomial(found)
 
 
 def rewrite(

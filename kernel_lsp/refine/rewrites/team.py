@@ -13,6 +13,38 @@ __device__ T {name}(T value, Combine combine) {{
     return value;
 }}
 """
+_WARP_SCAN = """\
+// Returns `total` and the values of a warp's threads up to this one, added up; adds all of them to `total`.
+template <typename T>
+__device__ T {name}(T& total, T value) {{
+    for (int lanes = 1; lanes < 32; lanes *= 2) {{
+        const T before = __shfl_up_sync(0xffffffff, value, lanes);
+        if (threadIdx.x % 32 >= lanes) value += before;
+    }}
+    value += total;
+    total = __shfl_sync(0xffffffff, value, 31);
+    return value;
+}}
+"""
+_BLOCK_SCAN = """\
+// Returns `total` and the values of a block's threads up to this one, added up; adds all of them to `total`.
+template <typename T>
+__device__ T {name}(T& total, T value) {{
+    __shared__ T of_warp[32];
+    for (int lanes = 1; lanes < 32; lanes *= 2) {{
+        const T before = __shfl_up_sync(0xffffffff, value, lanes);
+        if (threadIdx.x % 32 >= lanes) value += before;
+    }}
+    __syncthreads();  // the values of an earlier call have been read
+    if (threadIdx.x % 32 == 31) of_warp[threadIdx.x / 32] = value;
+    __syncthreads();
+    for (int warp = 0; warp < blockDim.x / 32; ++warp) {{
+        if (warp == threadIdx.x / 32) value += total;
+        total += of_warp[warp];
+    }}
+    return value;
+}}
+"""
 _BLOCK_HELPER = """\
 // Combines the values of a block's threads, whole warps of them; each thread gets the result.
 template <typename T, typename Combine>
@@ -62,6 +94,8 @@ class Team:
         orders: combining values is a barrier, too.
         alone: condition under which a thread does what is done once a row.
         mixed: threads of several rows meet at a barrier, which none may miss.
+        scan: name of the function that adds up their values in order; empty without one.
+        scan_text: its definition.
     """
 
     name: str
@@ -76,6 +110,8 @@ class Team:
     orders: bool
     alone: str
     mixed: bool = False
+    scan: str = ""
+    scan_text: str = ""
 
 
 def warp_team(tree: KernelTree) -> Team:
@@ -84,17 +120,22 @@ def warp_team(tree: KernelTree) -> Team:
     row, teams = "blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32", "gridDim.x * (blockDim.x / 32)"
     text, lane = _WARP_HELPER.format(name=helper), tree.fresh("lane")
     barrier, alone = "__syncwarp();", f"{lane} == 0"
-    return Team("warp", lane, "32", barrier, row, teams, 32, helper, text, orders=False, alone=alone)
+    scan = tree.fresh("warp_scan")
+    return Team(
+        "warp", lane, "32", barrier, row, teams, 32, helper, text, orders=False, alone=alone,
+        scan=scan, scan_text=_WARP_SCAN.format(name=scan),
+    )  # fmt: skip
 
 
 def block_team(tree: KernelTree) -> Team:
     """Return the block as a team."""
-    helper = tree.fresh("block_reduce")
-    text, first, barrier = _BLOCK_HELPER.format(name=helper), "threadIdx.x", "__syncthreads();"
-    alone = f"{first} == 0"
+    helper, scan = tree.fresh("block_reduce"), tree.fresh("block_scan")
+    first, barrier = "threadIdx.x", "__syncthreads();"
+    text, alone, row, teams = _BLOCK_HELPER.format(name=helper), f"{first} == 0", "blockIdx.x", "gridDim.x"
     return Team(
-        "block", first, "blockDim.x", barrier, "blockIdx.x", "gridDim.x", None, helper, text, orders=True, alone=alone
-    )
+        "block", first, "blockDim.x", barrier, row, teams, None, helper, text, orders=True, alone=alone,
+        scan=scan, scan_text=_BLOCK_SCAN.format(name=scan),
+    )  # fmt: skip
 
 
 def column_team(tree: KernelTree, column: str, limit: str) -> Team:

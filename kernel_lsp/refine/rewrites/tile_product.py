@@ -149,13 +149,14 @@ def _inner(product: NaiveProduct, names: _Names) -> list[str]:
     """Return the statements of the loop's body, with the elements of the tiles."""
     loop, counter = product.loop, product.loop.variable.name
     body, origin = loop.body, loop.body.start_byte
-    tiles = {
-        product.left.node.id: f"{names.left}[threadIdx.y][{counter}]",
-        product.right.node.id: f"{names.right}[{counter}][threadIdx.x]",
-    }
+    tiles = (
+        (product.left, f"{names.left}[threadIdx.y][{counter}]"),
+        (product.right, f"{names.right}[{counter}][threadIdx.x]"),
+    )
     edits = [
-        Edit(Span(node.start_byte - origin, node.end_byte - origin), tiles[node.id])
-        for node in (product.left.node, product.right.node)
+        Edit(Span(node.start_byte - origin, node.end_byte - origin), element)
+        for operand, element in tiles
+        for node in operand.nodes
     ]
     edits += [
         Edit(Span(n.start_byte - origin, n.end_byte - origin), names.total)

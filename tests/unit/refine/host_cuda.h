@@ -35,13 +35,22 @@ inline float __fdividef(float a, float b) { return a / b; }
 inline void __syncwarp() { host_warps[threadIdx.x / 32]->arrive_and_wait(); }
 
 // Every lane of the warp takes part, as the full mask says.
-template <typename T> T __shfl_xor_sync(unsigned, T value, int lanes) {
+template <typename T> T host_exchanged(T value, unsigned from) {
     std::barrier<>& warp = *host_warps[threadIdx.x / 32];
     host_exchange[threadIdx.x] = value;
     warp.arrive_and_wait();
-    const T other = static_cast<T>(host_exchange[threadIdx.x ^ lanes]);
+    const T other = static_cast<T>(host_exchange[from]);
     warp.arrive_and_wait();
     return other;
+}
+template <typename T> T __shfl_xor_sync(unsigned, T value, int lanes) {
+    return host_exchanged(value, threadIdx.x ^ lanes);
+}
+template <typename T> T __shfl_up_sync(unsigned, T value, int lanes) {
+    return host_exchanged(value, threadIdx.x % 32 < lanes ? threadIdx.x : threadIdx.x - lanes);
+}
+template <typename T> T __shfl_sync(unsigned, T value, int lane) {
+    return host_exchanged(value, threadIdx.x / 32 * 32 + lane);
 }
 
 namespace cooperative_groups {

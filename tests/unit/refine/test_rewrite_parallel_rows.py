@@ -155,7 +155,53 @@ __global__ void causal(const float* scores, float* out, float* best, int c) {
     "module.causal[len(x) // 64, 64](x, y, b, x.shape[1])",
     ["in", "out", "rows", COLUMNS],
 )
+# Types by names of the file's own, as in sparse products and solvers.
+OWN_TYPES = Naive(
+    """
+#define REAL float
+typedef REAL value_t;
+using sum_t = double;
+__global__ void weigh(const REAL* in, const value_t* gain, value_t* out, int n, int c) {
+    int r = blockIdx.x * blockDim.x + threadIdx.x;
+    if (r >= n) return;
+    sum_t dot = 0;
+    value_t peak = in[r * c];
+    for (int i = 0; i < c; i++) {
+        if (in[r * c + i] != (REAL)0) dot += in[r * c + i] * gain[i];
+        if (in[r * c + i] > peak) peak = in[r * c + i];
+    }
+    out[r] = (value_t)dot * peak;
+}
+""",
+    "module.weigh[(n + 63) // 64, 64](x, g, y, n, c)",
+    ["in", "gain", "rows", ROWS, COLUMNS],
+)
+# Running sums: of each row's elements, and then of their squares, which use the first ones in place.
+RUNNING = Naive(
+    """
+__global__ void running(const float* in, float* out, float* totals, int n, int c) {
+    int r = blockIdx.x * blockDim.x + threadIdx.x;
+    if (r >= n) return;
+    float sum = 0.0f;
+    for (int j = 0; j < c; j++) {
+        sum = sum + in[r * c + j];
+        out[r * c + j] = sum;
+    }
+    double squares = 0;
+    for (int j = 0; j < c; ++j) {
+        int at = r * c + j;
+        squares += out[at] * in[at];
+        out[at] = (float)squares;
+    }
+    totals[r] = sum;
+}
+""",
+    "module.running[(n + 63) // 64, 64](x, y, s, n, c)",
+    ["in", "out", "rows", ROWS, COLUMNS],
+)
 KERNELS = {
+    "running": RUNNING,
+    "own_types": OWN_TYPES,
     "softmax": SOFTMAX,
     "layernorm": LAYERNORM,
     "unit_rows": UNIT_ROWS,
@@ -283,7 +329,7 @@ def test_the_text_grows_little() -> None:
     ("name", "old", "new"),
     [
         # What one iteration leaves for the next
-        ("softmax", "total = total + y[i];\n", "total = total + y[i]; y[i] = total;\n"),
+        ("softmax", "total = total + y[i];\n", "total = total + y[i]; total *= y[i];\n"),
         ("softmax", "y[i] = y[i] / total;", "y[i] = y[i - 1] / total;"),
         ("softmax", "y[i] = y[i] / total;", "y[i / 2] = x[i] / total;"),
         ("softmax", "y[i] = y[i] / total;", "y[i] = (total *= 0.5f);"),
@@ -325,6 +371,16 @@ def test_other_kernels_are_left_alone(name: str, old: str, new: str) -> None:
     if "printf" not in new:
         ptx(text)
     assert rewritten(rewrite, text, workload(naive)) == []
+
+
+def test_a_template_gathers_in_its_own_type() -> None:
+    text = SOFTMAX.text.replace("__global__", "template <typename T>\n__global__").replace(
+        "float total = 0.f", "T total = 0"
+    )
+    warp, *_ = rewritten(
+        rewrite, text, "def launch(module, x, y, n, c):\n    module['softmax<float>'][n, 64](x, y, n, c)\n"
+    )
+    assert "total = warp_reduce(total, [](T a, T b) { return a + b; });" in warp.kernel.text
 
 
 def test_rows_that_neighbouring_threads_read_together_are_left_alone() -> None:

@@ -84,3 +84,12 @@ def test_near_misses_are_left_alone(text: str, old: str, new: str) -> None:
 def test_an_unknown_launch_keeps_the_kernel() -> None:
     assert rewritten(rewrite, ADD, ADD_LAUNCH.replace("((rows + 15) // 16, (cols + 7) // 8)", "8")) == []
     assert rewritten(rewrite, ADD) == []
+
+
+def test_an_element_for_a_whole_row_does_not_outweigh_the_row() -> None:
+    text = ADD.replace("a[i * cols + j] + b[j]", "a[i * cols + j] + b[i]").replace(
+        "c[i * cols + j] =", "c[i * cols + j] +="
+    )
+    text = text.replace("= a[i * cols + j] +", "=")
+    (found,) = rewritten(rewrite, text, ADD_LAUNCH)
+    assert "int j = blockIdx.x * blockDim.x + threadIdx.x;" in found.kernel.text

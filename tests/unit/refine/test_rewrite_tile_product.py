@@ -149,8 +149,10 @@ def test_the_text_is_no_longer_than_tiles_ask_for() -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("A[ROW * K + i] * B[i * N + COL]", "A[ROW * K + i] + B[i * N + COL]"),
-        ("A[ROW * K + i] * B[i * N + COL]", "A[ROW * K + i] * (B[i * N + COL] + 1.0f)"),
+        ("A[ROW * K + i] * B[i * N + COL]", "A[ROW * K + i] + B[i * N + COL] + 1.0f"),
+        ("A[ROW * K + i] * B[i * N + COL]", "expf(A[ROW * K + i] * B[i * N + COL])"),
+        ("A[ROW * K + i] * B[i * N + COL]", "A[ROW * K + i] * logf(B[i * N + COL])"),
+        ("A[ROW * K + i] * B[i * N + COL]", "A[ROW * K + i] / B[i * N + COL]"),
         ("A[ROW * K + i] * B[i * N + COL]", "A[ROW * K + i] * B[i * N + COL] * i"),
         ("A[ROW * K + i] * B[i * N + COL]", "A[ROW * K + i] * B[i * N + COL + ROW]"),
         ("A[ROW * K + i] * B[i * N + COL]", "A[ROW * K + i] * A[ROW * K + i]"),
@@ -180,3 +182,24 @@ def test_near_misses_are_left_alone(old: str, new: str) -> None:
 def test_sizes_that_the_launch_does_not_name_keep_the_kernel() -> None:
     launch = "def launch(module, *given):\n    module.product[8, (32, 32)](*given)\n"
     assert rewritten(rewrite, COURSE, launch) == []
+
+
+@pytest.mark.parametrize(
+    "summand",
+    [
+        "(A[ROW * K + i] - B[i * N + COL]) * (A[ROW * K + i] - B[i * N + COL])",
+        "fabsf(A[ROW * K + i] - B[i * N + COL])",
+        "0.5f * A[ROW * K + i] * (B[i * N + COL] + 1.0f)",
+        "ROOT(fabsf(A[ROW * K + i] * B[i * N + COL]))",
+    ],
+)
+def test_distances_go_through_tiles_like_products(tmp_path: Path, summand: str) -> None:
+    text = "#define ROOT sqrtf\n" + COURSE.replace("A[ROW * K + i] * B[i * N + COL]", summand)
+    *_, tiled = candidates(text, COURSE)
+    ptx(tiled.kernel.text)
+    draw = np.random.default_rng(3)
+    a, b = draw.standard_normal((M, K)).astype(np.float32), draw.standard_normal((K, N)).astype(np.float32)
+    right, found = np.zeros((M, N), np.float32), np.zeros((M, N), np.float32)
+    host_runner(tmp_path, text)((3, 3), (8, 8), a, b, right, M, N, K)
+    host_runner(tmp_path, tiled.kernel.text)((2, 2), (16, 16), a, b, found, M, N, K)
+    np.testing.assert_allclose(found, right, rtol=1e-5)
