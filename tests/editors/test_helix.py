@@ -52,7 +52,7 @@ class Terminal:
         return screen
 
     def asks_for(self, pattern: str, *keys: str) -> str:
-        """Press keys, again after a while, until the screen has what the pattern says; the server may not have it yet."""
+        """Press keys until the screen has what the pattern says: the server may need a while."""
         late = time.monotonic() + SECONDS
         while True:
             self.press("Escape")
