@@ -79,7 +79,8 @@ def import_folders(path: Path, called: ModuleName) -> tuple[Path, ...]:
 def read_source(path: Path) -> SourceFile:
     """Return the file at `path` with its text as it is, line ends included.
 
-    C++ may have bytes of any encoding in its comments, as older files do: what is not UTF-8 is taken for Latin-1.
+    C++ may have bytes of any encoding in its comments, as older files do: what is not UTF-8 is taken for Latin-1,
+    unless its last character is cut off, as while it is written.
 
     Raises:
         SourceError: it does not exist, cannot be opened, is a directory, a pipe or a device, is no text, or has more
@@ -110,7 +111,8 @@ def read_source(path: Path) -> SourceFile:
         # Python accepts a byte order mark in a file, and not in a text.
         return SourceFile(path, data.decode("utf-8-sig" if is_python(path) else "utf-8"))
     except UnicodeDecodeError as error:
-        if not is_python(path) and b"\0" not in data:
+        half_written = error.end == len(data) and error.reason == "unexpected end of data"
+        if not is_python(path) and b"\0" not in data and not half_written:
             return SourceFile(path, data.decode("latin-1"))
         line = data.count(b"\n", 0, error.start) + 1
         message = f"Byte 0x{data[error.start]:02x} is not UTF-8."

@@ -105,6 +105,6 @@ def test_a_variant_is_applied_and_a_search_is_followed_and_stopped(opened, tmp_p
     terminal.press("Enter")
     terminal.waits_for(r"num_warps=2\)")
     terminal.press(":w", "Enter")
-    terminal.waits_for("written")
+    terminal.waits_for(r"\d+ checks passed")  # saving checks it
     assert "num_warps=2)" in (tmp_path / "softmax.py").read_text()
     assert "Apply" not in terminal.asks_for("Check softmax.py", *ACTIONS)

@@ -39,6 +39,7 @@ def test_paths_in_an_error_survive_a_log_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / ("a_folder_with_a_long_name/" * 4) / "kernel.cu"
+    monkeypatch.setattr(err, "_width", 400)  # as in a log; pytest-xdist sets COLUMNS in its processes
     monkeypatch.setattr("sys.argv", ["kernel-lsp", "facts", str(path)])
     with pytest.raises(SystemExit):
         main()
