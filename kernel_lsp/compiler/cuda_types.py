@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from kernel_lsp.compiler.cuda_classes import Class, functor, template_argument
 from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.text import between_commas
 
 _TYPE = re.compile(r"(?:typename|class)\b\s*(?P<pack>\.\.\.)?\s*(?P<name>\w+)?\s*(?:=\s*(?P<default>.+))?", re.DOTALL)
 _VALUE = re.compile(r"(?P<kind>.+?)\s*(?P<pack>\.\.\.)?\s*\b(?P<name>\w+)\s*(?:=\s*(?P<default>.+))?", re.DOTALL)
@@ -91,7 +92,8 @@ def overload_of(kernel: Kernel, instance: str) -> str:
     It is a name where the types of the parameters depend on more than the template's arguments.
     """
     names = [text.partition("=")[0].split()[-1] for text in kernel.template_parameters]
-    arguments = dict(zip(names, _split(instance.partition("<")[2][:-1]), strict=False))
+    given = between_commas(instance.partition("<")[2][:-1], "<([", ">)]")
+    arguments = dict(zip(names, (one.strip() for one in given), strict=False))
     if any("..." in text for text in kernel.template_parameters) or len(arguments) < len(names):
         return instance
     types = [re.sub(r"\w+", lambda word: arguments.get(word[0], word[0]), one.type) for one in kernel.parameters]
@@ -112,18 +114,6 @@ def _closing(text: str) -> int:
         if depth == 0:
             return at + 1
     return len(text)
-
-
-def _split(arguments: str) -> list[str]:
-    """Return the parts between commas that stand in no bracket."""
-    parts, depth = [""], 0
-    for character in arguments:
-        depth += (character in "<([") - (character in ">)]")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts]
 
 
 def _value(kind: str, name: str, number: int | None, beside: str) -> str:

@@ -1,9 +1,8 @@
 """Tells which accesses of a block are ordered: a vector clock for each warp.
 
 Worker-only: imports numpy. A warp knows of each other warp of its cluster up to which time its accesses come before its
-own. A unit
-that accesses memory later than the instruction that asks for it (a bulk copy, `wgmma`) is an *agent*. It has a clock of
-its own that no thread advances: the phases of a barrier, the groups of a thread.
+own. A unit that accesses memory later than the instruction that asks for it (a bulk copy, `wgmma`) is an *agent*. It
+has a clock of its own that no thread advances: the phases of a barrier, the groups of a thread.
 
 The hardware reads and writes for agents by another path, the async proxy, where stores of threads are visible only
 after a proxy fence. So there are two views of a warp's knowledge: of all accesses, and of those before a proxy fence.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from kernel_lsp.source.host_templates import calls_of, parameters_of, substituted
 from kernel_lsp.source.outline import Declaration, code_only, outline
 from kernel_lsp.source.python import expression_ast
+from kernel_lsp.source.text import between_commas
 
 _NAME = re.compile(rb"[A-Za-z_][\w:]*\s*\Z")
 _DIM3 = re.compile(r"\s*dim3\s*[({](.*)[)}]\s*", re.DOTALL)
@@ -74,7 +75,7 @@ def find_host_launches(text: str) -> tuple[HostLaunch, ...]:
             continue
         around = next((made for made in hosts if made.span.start <= mark.start() < made.span.end), None)
         function = code[around.span.start : mark.start()].decode() if around else ""
-        given = _split(code[mark.end() : end].decode())
+        given = between_commas(code[mark.end() : end].decode())
         for meant in _meanings(around, function, everything):
             scope = _Scope(function, everything, meant)
             kernel, arguments = scope.instance(name)
@@ -140,7 +141,7 @@ class _Scope:
         if depth > _DEEPEST:
             return None
         if made := _DIM3.fullmatch(expression):
-            sizes = [self.number(part) for part in _split(made[1])]
+            sizes = [self.number(part) for part in between_commas(made[1])]
             x, y, z, *_ = (*sizes, 1, 1, 1)
             return (x, y, z) if x and y and z else None
         name = expression.strip()
@@ -176,7 +177,7 @@ class _Scope:
         plain, bracket, rest = name.partition("<")
         if not bracket:
             return name, ()
-        arguments = tuple(self._argument(argument.strip()) for argument in _split(rest.rstrip()[:-1]))
+        arguments = tuple(self._argument(argument.strip()) for argument in between_commas(rest.rstrip()[:-1]))
         known = [argument for argument in arguments if argument is not None]
         whole = f"{plain.strip()}<{', '.join(known)}>"
         return whole if len(known) == len(arguments) else plain.strip(), arguments
@@ -215,10 +216,10 @@ class _Scope:
             seen = [one for one in constants if _is_open(self.function[one.end() :])]
             own = seen[-1:] if len(constants) == len(own) else own
         if own or changed:
-            return _split(own[0][1])[0] if len(own) == 1 and not changed else None
+            return between_commas(own[0][1])[0] if len(own) == 1 and not changed else None
         everywhere = set(re.findall(constant, self.file))
         everywhere |= set(re.findall(rf"(?m)^[ \t]*#[ \t]*define[ \t]+{name}[ \t]+(.+?)[ \t]*$", self.file))
-        return _split(everywhere.pop())[0] if len(everywhere) == 1 else None
+        return between_commas(everywhere.pop())[0] if len(everywhere) == 1 else None
 
 
 def _is_open(text: str) -> bool:
@@ -254,15 +255,3 @@ def _with_arguments(code: bytes, start: int, bracket: int, end: int) -> str | No
         if depth == 0:
             return None if code[at + 1 :].lstrip().startswith(b"<<<") else code[start : at + 1].decode()
     return None
-
-
-def _split(text: str) -> list[str]:
-    """Return the parts between commas that stand in no bracket."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts

@@ -7,6 +7,8 @@
 import re
 from collections.abc import Mapping
 
+from kernel_lsp.source.text import between_commas
+
 _TEMPLATE = re.compile(r"\s*template\s*<([^<>{}()]*)>")
 _PARAMETER = re.compile(r"(?:typename|class|(?:unsigned\s+)?\w+)\s+(\w+)\s*(?:=.*)?", re.DOTALL)
 _MOST = 4
@@ -25,7 +27,8 @@ def calls_of(name: str, file: str) -> tuple[tuple[int, tuple[str, ...]], ...]:
     for match in re.finditer(rf"(?<!\w){re.escape(name)}\s*<", file):
         end = _closing(file, match.end() - 1)
         if end and file[end:].lstrip().startswith("("):
-            found.setdefault(tuple(split(file[match.end() : end - 1])), match.start())
+            parts = (part.strip() for part in between_commas(file[match.end() : end - 1], "(<[{", ")>]}"))
+            found.setdefault(tuple(part for part in parts if part), match.start())
     return tuple((at, arguments) for arguments, at in found.items())[:_MOST]
 
 
@@ -46,18 +49,6 @@ def substituted(written: str, function: str, file: str, given: Mapping[str, str]
             return text if seen else None
         seen |= meant.keys()
         text = re.sub(r"(?<!::)\b[A-Za-z_]\w*", lambda word, meant=meant: meant.get(word[0], word[0]), text)
-
-
-def split(text: str) -> list[str]:
-    """Return the parts between commas that stand in no bracket, stripped."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "(<[{") - (character in ")>]}")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts if part.strip()]
 
 
 def _alias(name: str, function: str, file: str) -> str | None:

@@ -73,6 +73,18 @@ class Lines:
         return start + min(max(column - 1, 0), content)
 
 
+def between_commas(text: str, opening: str = "([{", closing: str = ")]}") -> list[str]:
+    """Return the parts of a text between commas that stand in no bracket, with the blanks around them."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in opening) - (character in closing)
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
 def indent_unit(text: str) -> str:
     """Return what a text indents by: a tab where its indented lines begin with tabs, else four blanks."""
     tabs = sum(line.startswith("\t") for line in text.split("\n"))
