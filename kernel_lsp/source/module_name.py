@@ -6,6 +6,7 @@ without one do too, as far up as the file's own relative imports reach.
 
 import ast
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from kernel_lsp.source.python import python_ast_if_any
@@ -52,7 +53,8 @@ def module_name(path: Path, text: str) -> ModuleName:
     return ModuleName(name, folder, "." in name and (bool(levels) or parts[0] in tops))
 
 
-def _imports(text: str) -> tuple[set[int], set[str]]:
+@lru_cache(maxsize=32)  # the same few files are asked about many times a verdict
+def _imports(text: str) -> tuple[frozenset[int], frozenset[str]]:
     """Return the levels of its relative imports, and the first parts of the names in its other imports."""
     levels: set[int] = set()
     tops: set[str] = set()
@@ -64,4 +66,4 @@ def _imports(text: str) -> tuple[set[int], set[str]]:
             levels.add(node.level)
         elif isinstance(node, ast.ImportFrom) and node.module:
             tops.add(node.module.partition(".")[0])
-    return levels, tops
+    return frozenset(levels), frozenset(tops)

@@ -9,7 +9,7 @@ import importlib
 import linecache
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -154,19 +154,36 @@ _broken: dict[Path, BaseException] = {}
 def _forget_modules_of(real: str) -> None:
     """Remove the modules made of a file, and those in its package, from `sys.modules`."""
     files = [(name, getattr(module, "__file__", None)) for name, module in tuple(sys.modules.items())]
-    made = [name for name, file in files if isinstance(file, str) and name != "__main__" and _is_same(file, real)]
+    is_same = _same_as(real)
+    made = [name for name, file in files if isinstance(file, str) and name != "__main__" and is_same(file)]
     packages = {name.partition(".")[0] for name in made if "." in name} - set(LIBRARIES)
     for name in tuple(sys.modules):
         if name in made or name.partition(".")[0] in packages:
             del sys.modules[name]
 
 
-def _is_same(file: str, real: str) -> bool:
-    """Return True if a path leads to a real one; faster than resolving it, for there are thousands of modules."""
+def _same_as(real: str) -> Callable[[str], bool]:
+    """Return what says whether a path leads to a real one.
+
+    Asking for the place on disk is faster than resolving the path, for there are thousands of modules.
+    """
     try:
-        return os.path.samefile(file, real)  # noqa: PTH121 - many times, quickly
-    except OSError:  # one of them is not on disk
-        return os.path.realpath(file) == real
+        place = _place(real)
+    except OSError:  # it is not on disk
+        return lambda file: os.path.realpath(file) == real
+
+    def is_same(file: str) -> bool:
+        try:
+            return _place(file) == place
+        except OSError:
+            return False
+
+    return is_same
+
+
+def _place(path: str) -> tuple[int, int]:
+    found = os.stat(path)  # noqa: PTH116 - many times, quickly
+    return found.st_dev, found.st_ino
 
 
 def _execute(spec: ModuleSpec, standing: StandIn) -> None:

@@ -12,7 +12,7 @@ from kernel_lsp.judge.program_equality import same_model, same_python
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.stages.static_check import ruling_on
 from kernel_lsp.judge.verdict import Outcome, Stage
-from kernel_lsp.source.static_check import host_notes, host_violations
+from kernel_lsp.source.static_check import check_cpp
 
 
 async def build(context: Context) -> Ruling | None:
@@ -41,9 +41,10 @@ def _check_host_code(context: Context, built: Built) -> Ruling | None:
     """Check the C++ of a candidate's extensions, and the symbols that their libraries import."""
     baseline = context.session.target.baseline.kernel
     texts = built.host_texts or (context.candidate.kernel.text,)
-    context.notes += host_notes(texts, baseline)
-    if found := host_violations(texts, baseline):
-        return ruling_on(found[0])
+    found = check_cpp(texts, baseline)
+    context.notes += found.notes
+    if found.violations:
+        return ruling_on(found.violations[0])
     known = next(filter(None, map(_library, context.session.baseline_built.extensions)), None)
     for extension in built.extensions:
         try:

@@ -5,7 +5,7 @@ from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.modules import is_answer
-from kernel_lsp.source.static_check import Violation, notes, violations
+from kernel_lsp.source.static_check import Violation, check_python
 
 
 async def static_check(context: Context) -> Ruling | None:
@@ -17,10 +17,9 @@ async def static_check(context: Context) -> Ruling | None:
         if not (is_answer(text) if problem else bool(find_kernels(text, path))):
             reason = "the candidate's text holds no " + ("`ModelNew`" if problem else "kernel")
             return Ruling(Outcome.BUILD_FAILED, Stage.PARSE, reason)
-        found = violations(candidate, target.baseline, target.workload.source)
-        noted = notes(candidate, target.baseline, target.workload.source)
-    context.notes += noted
-    return ruling_on(found[0]) if found else None
+        found = check_python(candidate, target.baseline, target.workload.source)
+    context.notes += found.notes
+    return ruling_on(found.violations[0]) if found.violations else None
 
 
 def ruling_on(found: Violation) -> Ruling:

@@ -13,41 +13,21 @@ from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.language import source_part
 from kernel_lsp.source.modules import inline_sources, is_problem
 from kernel_lsp.source.python import is_python
-from kernel_lsp.source.static_check.findings import Finding, Note, Violation
+from kernel_lsp.source.static_check.findings import Finding, HostCode, Note, Violation
 from kernel_lsp.source.static_check.host import cpp_findings
 from kernel_lsp.source.static_check.python import python_findings
 from kernel_lsp.source.static_check.shared import SharedNames, shared_names
 
-__all__ = ["Note", "Violation", "host_notes", "host_violations", "notes", "violations"]
+__all__ = ["HostCode", "Note", "Violation", "check_cpp", "check_python"]
 
 
-def violations(candidate: Candidate, baseline: Candidate, workload: SourceFile) -> tuple[Violation, ...]:
-    """Return the violations in a candidate's Python host code, in order, without those of the baseline or workload.
+def check_python(candidate: Candidate, baseline: Candidate, workload: SourceFile) -> HostCode:
+    """Return what a candidate's Python host code does, in order, without what baseline or workload do.
 
     Host code is a candidate's Python kernel file, with the C++ that it passes to `load_inline`, and its launch. An
     answer to a KernelBench problem may build extensions. Text that does not parse has no violations: executing it
     reports the error.
     """
-    found = _findings(candidate, baseline, workload)
-    return tuple(finding for finding in found if isinstance(finding, Violation))
-
-
-def notes(candidate: Candidate, baseline: Candidate, workload: SourceFile) -> tuple[Note, ...]:
-    """Return the unusual but allowed code in a candidate's Python host code; the texts are those of `violations`."""
-    return tuple(finding for finding in _findings(candidate, baseline, workload) if isinstance(finding, Note))
-
-
-def host_violations(candidate: Sequence[str], baseline: SourceFile) -> tuple[Violation, ...]:
-    """Return the violations in the C++ host code of torch extensions, text by text, without those of the baseline."""
-    return tuple(finding for finding in _host_findings(candidate, baseline) if isinstance(finding, Violation))
-
-
-def host_notes(candidate: Sequence[str], baseline: SourceFile) -> tuple[Note, ...]:
-    """Return the unusual but allowed code in C++ host code; the texts are those of `host_violations`."""
-    return tuple(finding for finding in _host_findings(candidate, baseline) if isinstance(finding, Note))
-
-
-def _findings(candidate: Candidate, baseline: Candidate, workload: SourceFile) -> tuple[Finding, ...]:
     builds = is_problem(workload.text)
     own = [file for file in (baseline.kernel, baseline.launch, workload) if file is not None]
     own = [file for file in own if is_python(file.path)]
@@ -55,19 +35,20 @@ def _findings(candidate: Candidate, baseline: Candidate, workload: SourceFile) -
     usual = {found.what for file in own for found in _of_file(file.text, builds=builds, beside_device_code=bare)}
     files = [candidate.kernel] if not bare else []
     files += [candidate.launch] if candidate.launch is not None else []
-    found = [
+    return HostCode.of(
         one
         for file in files
         for one in _of_file(
             file.text, builds=builds, beside_device_code=bare, shared=shared_names(file, baseline, workload)
         )
-    ]
-    return tuple(one for one in found if one.what not in usual)
+        if one.what not in usual
+    )
 
 
-def _host_findings(candidate: Sequence[str], baseline: SourceFile) -> tuple[Finding, ...]:
+def check_cpp(candidate: Sequence[str], baseline: SourceFile) -> HostCode:
+    """Return what the C++ host code of torch extensions does, text by text, without what the baseline does."""
     usual = {found.what for found in cpp_findings(baseline.text)}
-    return tuple(found for text in candidate for found in cpp_findings(text) if found.what not in usual)
+    return HostCode.of(found for text in candidate for found in cpp_findings(text) if found.what not in usual)
 
 
 @lru_cache(maxsize=32)  # the same baseline and workload are checked beside every candidate

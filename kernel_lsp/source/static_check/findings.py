@@ -1,6 +1,8 @@
 """Records of the static checker's findings, and a helper for the word sets of its rules."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,21 @@ class Note:
 
 
 Finding = Violation | Note
+
+
+@dataclass(frozen=True, slots=True)
+class HostCode:
+    """The findings of a candidate's host code, each kind in the order of lines."""
+
+    violations: tuple[Violation, ...]
+    notes: tuple[Note, ...]
+
+    @classmethod
+    def of(cls, found: Iterable[Finding]) -> Self:
+        """Sort findings by their kind."""
+        each = tuple(found)
+        violations = tuple(one for one in each if isinstance(one, Violation))
+        return cls(violations, tuple(one for one in each if isinstance(one, Note)))
 
 
 def words(text: str) -> frozenset[str]:

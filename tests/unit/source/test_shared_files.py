@@ -7,7 +7,7 @@ import pytest
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.imports import local_imports
 from kernel_lsp.source.kernel import Language
-from kernel_lsp.source.static_check import violations
+from kernel_lsp.source.static_check import check_python
 
 WORKLOAD = """import os
 import torch
@@ -47,7 +47,8 @@ def whats(folder: Path, imports: str, name: str = "v2_workload.py") -> list[str]
     launch = SourceFile(folder / name, imports + LAUNCH)
     baseline = Candidate(Language.CUDA, kernel, workload, "baseline", "baseline")
     return [
-        found.what for found in violations(Candidate(Language.CUDA, kernel, launch, "", "user"), baseline, workload)
+        found.what
+        for found in check_python(Candidate(Language.CUDA, kernel, launch, "", "user"), baseline, workload).violations
     ]
 
 

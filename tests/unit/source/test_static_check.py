@@ -6,7 +6,7 @@ import pytest
 
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language
-from kernel_lsp.source.static_check import host_violations, violations
+from kernel_lsp.source.static_check import check_cpp, check_python
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 USUAL = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
@@ -19,7 +19,7 @@ def version(text: str, launch: str | None = None, language: Language = Language.
 
 def found(text: str, baseline: str = USUAL, workload: str = "") -> list[str]:
     own = SourceFile(Path("kernel_workload.py"), workload)
-    return [violation.what for violation in violations(version(text), version(baseline), own)]
+    return [violation.what for violation in check_python(version(text), version(baseline), own).violations]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_launch_is_read_and_the_line_told():
     launch = "import torch\n\n\ndef launch(module, x):\n    return eval('x')\n"
     kernel = "__global__ void f() {}"
     base = version(kernel, "import torch\n", Language.CUDA)
-    (violation,) = violations(version(kernel, launch, Language.CUDA), base, SourceFile(Path("w.py"), ""))
+    (violation,) = check_python(version(kernel, launch, Language.CUDA), base, SourceFile(Path("w.py"), "")).violations
     assert (violation.line, violation.what) == (5, "uses `eval`")
 
 
@@ -146,9 +146,9 @@ HOST = "#include <torch/extension.h>\n#include <cuda_runtime.h>\n#include <vecto
     ],
 )
 def test_host_code_of_an_extension(text, what):
-    (violation,) = host_violations([HOST + text], SourceFile(Path("a.cu"), HOST))
+    (violation,) = check_cpp([HOST + text], SourceFile(Path("a.cu"), HOST)).violations
     assert (violation.line, violation.what) == (5, what)
-    assert host_violations([HOST + text], SourceFile(Path("a.cu"), HOST + text)) == ()
+    assert check_cpp([HOST + text], SourceFile(Path("a.cu"), HOST + text)).violations == ()
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_host_code_of_an_extension(text, what):
     ],
 )
 def test_comments_strings_and_other_names_are_no_host_code(text):
-    assert host_violations([HOST + text], SourceFile(Path("a.cu"), HOST)) == ()
+    assert check_cpp([HOST + text], SourceFile(Path("a.cu"), HOST)).violations == ()
 
 
 PROBLEM = "class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"
@@ -172,7 +172,10 @@ PROBLEM = "class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n
 def of_answer(text: str) -> list[str]:
     candidate = Candidate(Language.TORCH, SourceFile(Path("answer.py"), text), None, "", "user")
     problem = SourceFile(Path("problem.py"), PROBLEM)
-    return [o.what for o in violations(candidate, Candidate(Language.TORCH, problem, None, "", "baseline"), problem)]
+    return [
+        o.what
+        for o in check_python(candidate, Candidate(Language.TORCH, problem, None, "", "baseline"), problem).violations
+    ]
 
 
 @pytest.mark.parametrize(
@@ -224,5 +227,5 @@ def test_cpp_given_to_load_inline_is_read_in_its_place():
     text = f"from torch.utils.cpp_extension import load_inline\n{call}"
     candidate = Candidate(Language.TORCH, SourceFile(Path("answer.py"), text), None, "", "user")
     problem = SourceFile(Path("problem.py"), PROBLEM)
-    seen = violations(candidate, Candidate(Language.TORCH, problem, None, "", "baseline"), problem)
+    seen = check_python(candidate, Candidate(Language.TORCH, problem, None, "", "baseline"), problem).violations
     assert [(o.line, o.what) for o in seen] == [(4, "uses `dlopen`")]

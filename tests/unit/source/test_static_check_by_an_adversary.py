@@ -6,7 +6,7 @@ import pytest
 
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language
-from kernel_lsp.source.static_check import host_violations, notes, violations
+from kernel_lsp.source.static_check import check_cpp, check_python
 
 USUAL = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
 PROBE = (
@@ -32,13 +32,18 @@ def version(text: str) -> Candidate:
 
 
 def of_kernel(text: str) -> list[str]:
-    return [found.what for found in violations(version(USUAL + text), version(USUAL), SourceFile(Path("w.py"), ""))]
+    return [
+        found.what
+        for found in check_python(version(USUAL + text), version(USUAL), SourceFile(Path("w.py"), "")).violations
+    ]
 
 
 def of_launch(text: str) -> list[str]:
     kernel, own = SourceFile(Path("kernel.cu"), ""), SourceFile(Path("w.py"), "import torch\n")
     candidate = Candidate(Language.CUDA, kernel, SourceFile(Path("w.py"), "import torch\n" + text), "", "user")
-    return [o.what for o in violations(candidate, Candidate(Language.CUDA, kernel, None, "", "baseline"), own)]
+    return [
+        o.what for o in check_python(candidate, Candidate(Language.CUDA, kernel, None, "", "baseline"), own).violations
+    ]
 
 
 METHODS = [
@@ -290,13 +295,13 @@ CPP = [
 @pytest.mark.parametrize(("attempt", "honest"), CPP)
 def test_the_text_of_host_code_shows_what_symbols_do_not(attempt: str, honest: str) -> None:
     baseline = SourceFile(Path("a.cu"), HOST)
-    assert host_violations([HOST + attempt], baseline) != ()
-    assert host_violations([HOST + honest], baseline) == ()
+    assert check_cpp([HOST + attempt], baseline).violations != ()
+    assert check_cpp([HOST + honest], baseline).violations == ()
 
 
 @pytest.mark.parametrize("header", ["mutex", "atomic", "chrono", "random", "span", "variant", "thread", "unistd.h"])
 def test_a_header_is_no_violation(header: str) -> None:
-    assert host_violations([f"{HOST}#include <{header}>\n"], SourceFile(Path("a.cu"), HOST)) == ()
+    assert check_cpp([f"{HOST}#include <{header}>\n"], SourceFile(Path("a.cu"), HOST)).violations == ()
 
 
 @pytest.mark.parametrize(
@@ -313,6 +318,6 @@ def test_a_header_is_no_violation(header: str) -> None:
 )
 def test_what_is_usual_is_told_once_and_rejects_nobody(text: str, told: list[str]) -> None:
     workload = SourceFile(Path("w.py"), "")
-    assert [note.what for note in notes(version(USUAL + text), version(USUAL), workload)] == told
-    assert violations(version(USUAL + text), version(USUAL), workload) == ()
-    assert notes(version(USUAL + text), version(USUAL + text), workload) == ()
+    assert [note.what for note in check_python(version(USUAL + text), version(USUAL), workload).notes] == told
+    assert check_python(version(USUAL + text), version(USUAL), workload).violations == ()
+    assert check_python(version(USUAL + text), version(USUAL + text), workload).notes == ()

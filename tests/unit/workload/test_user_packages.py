@@ -116,6 +116,15 @@ def test_a_file_is_executed_anew_each_time(package: Path):
     assert sys.modules[f"{package.name}.ops"].kernel is other
 
 
+def test_a_module_by_another_name_of_the_file_gets_the_new_text(tmp_path: Path):
+    (tmp_path / "slow.py").write_text("RATE = 1\n")
+    (tmp_path / "rate.py").symlink_to("slow.py")
+    user = tmp_path / "rate_workload.py"
+    assert load_module("import rate\nSEEN = rate.RATE\n", user).SEEN == 1
+    load_module("RATE = 2\n", tmp_path / "slow.py")
+    assert load_module("import rate\nSEEN = rate.RATE  # anew\n", user).SEEN == 2
+
+
 def test_a_workload_that_is_loaded_first_gets_the_text_too(package: Path):
     path, text = package / "ops" / "kernel.py", KERNEL.replace("+ 1", "+ 2")
     announce(text, path)
