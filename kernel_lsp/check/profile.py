@@ -1,26 +1,29 @@
-"""The profile of a kernel file: what each line of its kernels executes and moves, as the emulator counts it.
+"""The profile of a kernel file: what each line of its kernels executes and moves, and where its warps wait on the GPU.
 
-Counts are exact and the same on any machine. They are of the small cases that a check emulates, and say nothing of
-time: a line with many instructions may hide behind another that waits for memory.
+The emulator counts what is executed and moved: exactly, the same on any machine, on the small cases that a check runs.
+That says nothing of time: a line with many instructions may hide behind another that waits for memory. Where there is a
+GPU, ncu samples its warps on a large case (`check/sampled.py`): that is where the time goes.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp.check.counts import counts_by_line
+from kernel_lsp.check.ncu import top_reason
 from kernel_lsp.check.record import FileReport
+from kernel_lsp.check.sampled import FileSamples, LineKey
 from kernel_lsp.judge.emulation import EmulatedRun
 from kernel_lsp.source.kernel import base_name
 
 LEAST_SHARE = 0.03
-"""Share of a kernel's instructions or traffic below which a line is not shown. Chosen: a screen holds the others."""
+"""Share of a kernel's instructions, traffic or samples below which a line is not shown. Chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineProfile:
-    """The counts of one line over all emulated runs of a kernel.
+    """The counts of one line over all emulated runs of a kernel, and its samples on the GPU.
 
     Attributes:
         path: its file; empty where the compiler ascribes instructions to no line.
@@ -29,7 +32,11 @@ class LineProfile:
         instruction_share: of the kernel's instructions, as warps execute them.
         traffic_share: of the sectors that the kernel's loads and stores of global memory ask for; 0 if it has none.
         active_share: of the lanes of its warps, how many take part; 1 if it executes nothing.
-        counts: by the names of `LineCounters`.
+        counts: by the names of `LineCounters`; empty if the emulator saw none of it.
+        samples: how many samples found a warp at it.
+        sample_share: of the kernel's samples; 0 if there are none.
+        waits_for: what most of its samples waited for, in plain words; empty likewise.
+        wait_share: the share of those among its samples.
     """
 
     path: str
@@ -39,21 +46,34 @@ class LineProfile:
     traffic_share: float
     active_share: float
     counts: dict[str, int]
+    samples: int = 0
+    sample_share: float = 0.0
+    waits_for: str = ""
+    wait_share: float = 0.0
 
     @property
     def is_costly(self) -> bool:
-        """True if it has `LEAST_SHARE` or more of the kernel's instructions or traffic."""
-        return max(self.instruction_share, self.traffic_share) >= LEAST_SHARE
+        """True if it has `LEAST_SHARE` or more of the kernel's instructions, traffic or samples."""
+        return max(self.instruction_share, self.traffic_share, self.sample_share) >= LEAST_SHARE
 
 
 @dataclass(frozen=True, slots=True)
 class KernelProfile:
-    """One kernel: launches and blocks that were emulated, and its lines in order of files and numbers."""
+    """One kernel.
+
+    Attributes:
+        kernel: its name, without template arguments.
+        launches: number of those that were emulated.
+        blocks: of these launches.
+        lines: in order of files and numbers.
+        samples: of all lines.
+    """
 
     kernel: str
     launches: int
     blocks: int
     lines: tuple[LineProfile, ...]
+    samples: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +87,9 @@ class FileProfile:
         cases: those that ran, each as a person would write it.
         kernels: in the order of their names.
         problem: why nothing was counted; empty otherwise.
+        sampled_on: the GPU on which warps were sampled; empty if none were.
+        sampled_case: the case that was launched there.
+        not_sampled: why none were; empty otherwise, and where there is no GPU.
     """
 
     path: Path
@@ -75,14 +98,28 @@ class FileProfile:
     cases: tuple[str, ...]
     kernels: tuple[KernelProfile, ...]
     problem: str = ""
+    sampled_on: str = ""
+    sampled_case: str = ""
+    not_sampled: str = ""
 
 
-def profile_of(report: FileReport, text: str) -> FileProfile:
-    """Return the profile of a file from the report of its check."""
+def profile_of(report: FileReport, text: str, sampled: FileSamples | None = None) -> FileProfile:
+    """Return the profile of a file from the report of its check, and from samples where there is a GPU."""
     runs = report.emulation.runs if report.emulation else ()
     cases = tuple(dict.fromkeys(run.case for run in runs))
-    kernels = tuple(_kernels(report.path, text, runs))
-    return FileProfile(report.path, report.arch, "emulator", cases, kernels, "" if kernels else _problem(report))
+    samples = sampled or FileSamples()
+    kernels = tuple(_kernels(report.path, text, runs, samples))
+    return FileProfile(
+        report.path,
+        report.arch,
+        "emulator",
+        cases,
+        kernels,
+        "" if cases else _problem(report),
+        samples.device,
+        samples.case,
+        samples.problem,
+    )
 
 
 def _problem(report: FileReport) -> str:
@@ -93,30 +130,42 @@ def _problem(report: FileReport) -> str:
     return "none of its kernels was run on the emulator; `kernel-lsp check` says why"
 
 
-def _kernels(path: Path, text: str, runs: Sequence[EmulatedRun]) -> Iterator[KernelProfile]:
+def _kernels(path: Path, text: str, runs: Sequence[EmulatedRun], sampled: FileSamples) -> Iterator[KernelProfile]:
     launches, blocks = Counter[str](), Counter[str]()
     for total in (total for run in runs for total in run.totals):
         launches[base_name(total.kernel)] += total.launches
         blocks[base_name(total.kernel)] += total.blocks
+    by_line = counts_by_line(runs)
+    seen = {one.kernel: one.lines for one in sampled.kernels}
+    for kernel in sorted({*by_line, *seen}):
+        lines = tuple(_lines(path, text, by_line.get(kernel, {}), seen.get(kernel, {})))
+        yield KernelProfile(kernel, launches[kernel], blocks[kernel], lines, sum(line.samples for line in lines))
+
+
+def _lines(
+    path: Path, text: str, counted: Mapping[LineKey, Counter[str]], seen: Mapping[LineKey, Counter[str]]
+) -> Iterator[LineProfile]:
     own, texts = path.resolve(), text.splitlines()
-    for kernel, counted in sorted(counts_by_line(runs).items()):
-        instructions = sum(counts["instructions"] for counts in counted.values()) or 1
-        sectors = sum(map(_sectors, counted.values())) or 1
-        profiles: list[LineProfile] = []
-        for (file, line), counts in sorted(counted.items()):
-            is_own = bool(file) and Path(file).resolve() == own and 0 < line <= len(texts)
-            profiles.append(
-                LineProfile(
-                    file,
-                    line,
-                    texts[line - 1].strip() if is_own else "",
-                    counts["instructions"] / instructions,
-                    _sectors(counts) / sectors,
-                    counts["lane_instructions"] / counts["working_lanes"] if counts["working_lanes"] else 1.0,
-                    dict(counts),
-                )
-            )
-        yield KernelProfile(kernel, launches[kernel], blocks[kernel], tuple(profiles))
+    instructions = sum(counts["instructions"] for counts in counted.values()) or 1
+    sectors = sum(map(_sectors, counted.values())) or 1
+    samples = sum(one.total() for one in seen.values()) or 1
+    for file, line in sorted({*counted, *seen}):
+        counts, stalls = counted.get((file, line), Counter()), seen.get((file, line), Counter())
+        is_own = bool(file) and Path(file).resolve() == own and 0 < line <= len(texts)
+        reason, waiting = top_reason(stalls)
+        yield LineProfile(
+            file,
+            line,
+            texts[line - 1].strip() if is_own else "",
+            counts["instructions"] / instructions,
+            _sectors(counts) / sectors,
+            counts["lane_instructions"] / counts["working_lanes"] if counts["working_lanes"] else 1.0,
+            dict(counts),
+            stalls.total(),
+            stalls.total() / samples,
+            reason,
+            waiting / stalls.total() if stalls else 0.0,
+        )
 
 
 def _sectors(counts: Counter[str]) -> int:

@@ -1,4 +1,4 @@
-"""`kernel-lsp profile`: shows what each line of a file's kernels executes and moves, without a GPU."""
+"""`kernel-lsp profile`: shows what each line of a file's kernels executes, moves and, on a GPU, waits for."""
 
 import asyncio
 from pathlib import Path
@@ -9,13 +9,17 @@ import typer
 from kernel_lsp.check import FileReport, find_kernel_files
 from kernel_lsp.check import check as check_files
 from kernel_lsp.check.profile import profile_of
+from kernel_lsp.check.sampled import FileSamples, sample_file
 from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE
 from kernel_lsp.cli.options import Json, Workload
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.choice import choose_gpu
 from kernel_lsp.errors import SourceError
+from kernel_lsp.judge.target import make_targets
 from kernel_lsp.report.machine import records_json
 from kernel_lsp.report.profile import profile_view
+from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.store.store import Store
 
@@ -28,22 +32,39 @@ def profile(
     workload: Workload = None,
     json: Json = False,
 ) -> None:
-    """Show what each line of a file's kernels executes and moves, counted by the emulator on its small cases."""
+    """Show what each line of a file's kernels executes and moves, counted by the emulator on its small cases.
+
+    On a machine with a GPU, ncu also samples where their warps wait, on the largest case that can be recorded.
+    """
     if file.is_dir():
         raise SourceError("This is a folder; one file is profiled.", file, fix="Name a kernel file in it.")
     settings = settings_for(file)
     source = find_kernel_files([file])[0]
     with opened_store(settings) as store, err.status(f"running {file} on the emulator"):
-        found = profile_of(asyncio.run(_checked(source, settings, store, workload)), source.text)
+        report = asyncio.run(_checked(source, settings, store, workload))
         say_notices(store)
+    sampled = asyncio.run(_sampled(source, settings, workload)) if report.workloads else None
+    found = profile_of(report, source.text, sampled)
     if json:
         typer.echo(records_json(found))
     else:
         out.print(profile_view(found), crop=False)
-    if found.problem:
+    if not found.kernels:
         raise typer.Exit(CANNOT_JUDGE)
 
 
 async def _checked(source: SourceFile, settings: Settings, store: Store, workload: Path | None) -> FileReport:
     """Return the report of the file's check, which is looked up if nothing has changed."""
     return (await check_files((source,), settings, lambda _: None, store=store, workload=workload))[0]
+
+
+async def _sampled(source: SourceFile, settings: Settings, workload: Path | None) -> FileSamples | None:
+    """Return where the warps of its kernels wait; None without a GPU."""
+    gpu = choose_gpu(settings.gpu)
+    if gpu is None:
+        return None
+    problems, folders = settings.kernelbench.root, settings.workloads
+    target = make_targets(source.path, workload=workload, problems=problems, folders=folders)[0]
+    with err.status(f"sampling {source.path} on {gpu.name}"):
+        async with Pool(warm_minutes=settings.runner.warm_minutes) as pool:
+            return await sample_file(pool, target, settings, gpu)

@@ -284,7 +284,7 @@ class EditorSettings(_Section):
     bank_hints: bool = False
     """Show the ways of shared-memory bank conflicts at the end of each line."""
     profile_hints: bool = True
-    """Show at the end of each costly line what a profile of its kernel counted there."""
+    """Show at the end of each costly line what a profile of its kernel counted and sampled there."""
 
 
 class KernelBenchSettings(_Section):

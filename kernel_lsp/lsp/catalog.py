@@ -179,10 +179,11 @@ CHECK = JobKind(
 )
 PROFILE = JobKind(
     name="profile",
-    what="counts on the emulator what each line of a kernel executes and moves; without `kernel` for all of them",
+    what="counts on the emulator what each line of a kernel executes and moves, and samples on a GPU where its warps "
+    "wait; without `kernel` for all of them",
     subject=JobSubject.KERNEL,
     action_kind="refactor.kernel-lsp.profile",
-    action="Profile {name} on the emulator",
+    action="Profile {name}",
     title="Profiling {name}",
     handler=f"{_HANDLERS}.profiling:profile",
     needs=(*_PARSED, Need.WORKLOAD),

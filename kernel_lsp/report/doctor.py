@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kernel_lsp.check.ncu import may_read_counters
 from kernel_lsp.compiler.toolchain import Tool, find_toolchain
 from kernel_lsp.compiler.toolkit import toolkit_folders
 from kernel_lsp.device.nvml import find_gpus
@@ -51,7 +52,7 @@ _COSTS = {
     "nvdisasm": ("machine code cannot be shown", _GPU_EXTRA),
     "nvcc": ("files that NVRTC refuses do not compile, and torch extensions cannot be built whole", _TOOLKIT),
     "compute-sanitizer": ("races and bad accesses are sought by guard regions and the emulator alone", _TOOLKIT),
-    "ncu": ("no hardware counters; times and compile facts remain", _TOOLKIT),
+    "ncu": ("`profile` says what lines execute and move, but not where the GPU waits", _TOOLKIT),
     "vllm": ("no local model; the tuner and the rewrites work without it", "in a clone: pip install -e 'server[vllm]'"),
 }
 
@@ -59,7 +60,7 @@ _COSTS = {
 def survey() -> list[Item]:
     """Look for everything; takes as long as the tools take to say their versions. Imports none of the packages."""
     tools = find_toolchain()
-    return [*_gpus(), _toolkit(), *(_item(tools[name], *said) for name, said in _COSTS.items())]
+    return [*_gpus(), _toolkit(), *(_item(tools[name], *said) for name, said in _COSTS.items()), *_counters()]
 
 
 def survey_view(items: list[Item]) -> RenderableType:
@@ -96,6 +97,17 @@ def _gpus() -> list[Item]:
     if find_spec("pynvml") is None:
         return [Item("GPU", False, None, "not looked for: nvidia-ml-py is not installed", cost, _GPU_EXTRA)]
     return [Item("GPU", False, None, "no driver, or none that this process may use", cost, _DRIVER)]
+
+
+def _counters() -> list[Item]:
+    """Say where the driver keeps its counters from this user; nothing elsewhere."""
+    if may_read_counters():
+        return []
+    fix = (
+        "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/nvidia-profiling.conf"
+        "  # then start this machine anew"
+    )
+    return [Item("GPU counters", False, None, "for administrators alone", _COSTS["ncu"][0], fix)]
 
 
 def _toolkit() -> Item:

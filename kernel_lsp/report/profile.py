@@ -1,5 +1,6 @@
-"""Shows the profile of a kernel file: the lines that cost most, with what they execute and move."""
+"""Shows the profile of a kernel file: the lines that cost most, with what they execute and move, and wait for."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,42 +11,73 @@ from rich.text import Text
 from kernel_lsp.check.profile import FileProfile, KernelProfile, LineProfile
 from kernel_lsp.report.units import percent_text
 
-COUNTS = ("Instructions", "Active lanes", "Traffic", "Loads", "Stores", "Banks")
-"""Titles of what `counts_of` returns."""
-_TITLES = ("Line", *COUNTS, "Code")
+_COUNTS = ("Instructions", "Active lanes", "Traffic", "Loads", "Stores", "Banks")
+_SAMPLES = ("Samples", "Waits for")
 
 
 def profile_view(profile: FileProfile) -> RenderableType:
     """Return each kernel's costly lines, and below them what the columns say."""
-    if profile.problem:
-        return Text(f"{profile.path}: nothing was counted: {profile.problem}.", "yellow")
     parts: list[RenderableType] = []
     for kernel in profile.kernels:
-        parts += [Text(kernel.kernel, "bold"), _table(kernel)]
-    cases = "; ".join(profile.cases)
-    said = f"Counted by the emulator on {cases} ({profile.arch}). Loads, stores: sectors a request (ideal). No times."
-    return Group(*parts, Text(said, "dim"))
+        samples = f"  {kernel.samples:,} samples" if kernel.samples else ""
+        parts += [Text.assemble((kernel.kernel, "bold"), (samples, "dim")), _table(kernel)]
+    if profile.problem:
+        parts.append(Text(f"{profile.path}: nothing was counted: {profile.problem}.", "yellow"))
+    parts += [Text(sentence, "dim") for sentence in sources_of(profile)]
+    return Group(*parts)
+
+
+def sources_of(profile: FileProfile) -> list[str]:
+    """Return what each number of a profile is, who found it and on which case, in sentences."""
+    said: list[str] = []
+    if profile.cases:
+        cases = "; ".join(profile.cases)
+        said.append(
+            f"Counted by the emulator on {cases} ({profile.arch}), no times: instructions of warps, traffic in sectors "
+            "of global memory; loads and stores in sectors a request (ideal)."
+        )
+    if profile.sampled_on:
+        said.append(
+            f"Samples: where ncu found warps on {profile.sampled_on}, each launch of {profile.sampled_case} run once "
+            "by itself, and what most of them waited for."
+        )
+    elif profile.not_sampled:
+        said.append(f"Not sampled on the GPU: {profile.not_sampled}.")
+    return said
+
+
+def titles_of(kernel: KernelProfile) -> tuple[str, ...]:
+    """Return the titles of the columns of `columns_of` for a kernel's lines."""
+    return (*(_SAMPLES if kernel.samples else ()), *(_COUNTS if kernel.launches else ()))
+
+
+def columns_of(kernel: KernelProfile, line: LineProfile) -> tuple[str, ...]:
+    """Return what is known of a line, one text for each of `titles_of`; empty where there is nothing to say.
+
+    Loads and stores are sectors of 32 bytes for each request of a warp, with the ideal number in brackets where it is
+    another; banks are passes over shared memory for each request, where banks conflict.
+    """
+    sampled = _samples_of(line) if kernel.samples else ()
+    return (*sampled, *(_counts_of(line) if kernel.launches else ()))
 
 
 def _table(kernel: KernelProfile) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in _TITLES:
+    for title in ("Line", *titles_of(kernel), "Code"):
         is_code = title == "Code"  # which gives way where the terminal is narrow
-        table.add_column(title, justify="left" if is_code else "right", no_wrap=not is_code)
+        table.add_column(title, justify="left" if is_code or title == "Waits for" else "right", no_wrap=not is_code)
     shown = [line for line in kernel.lines if line.is_costly]
     for line in shown:
-        table.add_row(*_row(line))
+        code = Text(line.text, no_wrap=True, overflow="ellipsis")  # brackets are no markup
+        where = str(line.line) if line.text else elsewhere(line)
+        table.add_row(where, *columns_of(kernel, line), code)
     left = len(kernel.lines) - len(shown)
     if left:
-        rest = sum(line.instruction_share for line in kernel.lines) - sum(line.instruction_share for line in shown)
-        table.add_row("", percent_text(rest), "", "", "", "", "", f"({left} other lines)")
+        share = "sample_share" if kernel.samples else "instruction_share"
+        rest = sum(getattr(line, share) for line in kernel.lines) - sum(getattr(line, share) for line in shown)
+        blank = [""] * (len(titles_of(kernel)) - 1)
+        table.add_row("", percent_text(rest), *blank, f"({left} other lines)")
     return table
-
-
-def _row(line: LineProfile) -> tuple[str | Text, ...]:
-    where = str(line.line) if line.text else elsewhere(line)
-    code = Text(line.text, no_wrap=True, overflow="ellipsis")  # brackets are no markup
-    return where, *counts_of(line), code
 
 
 def elsewhere(line: LineProfile) -> str:
@@ -53,18 +85,18 @@ def elsewhere(line: LineProfile) -> str:
     return f"{Path(line.path).name}:{line.line}" if line.path else "-"
 
 
-def counts_of(line: LineProfile) -> tuple[str, ...]:
-    """Return the counts of a line, one for each title of `COUNTS`; empty where there is nothing to say.
+def _samples_of(line: LineProfile) -> tuple[str, str]:
+    waits = f"{line.waits_for}, {percent_text(line.wait_share)}" if line.waits_for else ""
+    return percent_text(line.sample_share) if line.samples else "", waits
 
-    Loads and stores are sectors of 32 bytes for each request of a warp, with the ideal number in brackets where it is
-    another; banks are passes over shared memory for each request, where banks conflict.
-    """
-    counts = line.counts
+
+def _counts_of(line: LineProfile) -> tuple[str, ...]:
+    counts = Counter(line.counts)
     shared = counts["shared_load_requests"] + counts["shared_store_requests"]
     conflicts = counts["shared_load_conflicts"] + counts["shared_store_conflicts"]
     passes = counts["shared_load_wavefronts"] + counts["shared_store_wavefronts"]
     return (
-        percent_text(line.instruction_share),
+        percent_text(line.instruction_share) if counts else "",
         percent_text(line.active_share) if line.active_share < 1 else "",
         percent_text(line.traffic_share) if line.traffic_share else "",
         _sectors(counts, "load"),

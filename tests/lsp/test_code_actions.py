@@ -52,7 +52,7 @@ async def test_at_a_kernel_there_is_all_that_can_be_done(kernel, tmp_path):
         assert list(found) == [
             "Apply num_warps 4 -> 2: 1.25x faster (95 % CI 1.23-1.26), 2 cases, verified on NVIDIA H200",
             "Refine softmax_kernel",
-            "Profile softmax_kernel on the emulator",
+            "Profile softmax_kernel",
             "Check softmax.py",
             "Compare softmax.py with the last commit",
             "Record the baseline of softmax.py",
@@ -108,7 +108,7 @@ async def test_nothing_is_run_where_nobody_is_trusted(kernel, tmp_path):
         why = reasons(found)
         assert set(why) == {
             "Refine softmax_kernel",
-            "Profile softmax_kernel on the emulator",
+            "Profile softmax_kernel",
             "Check softmax.py",
             "Compare softmax.py with the last commit",
             "Record the baseline of softmax.py",

@@ -1,39 +1,62 @@
-"""Profile kernels on the emulator; the result has the `profile`, a `profiles.CountedKernel` for each kernel."""
+"""Profile kernels on the emulator, and on the GPU where there is one; the result has the `profile`.
+
+That is a `profiles.CountedKernel` for each kernel.
+"""
 
 from dataclasses import asdict
 from typing import Any
 
 from kernel_lsp.check import check
 from kernel_lsp.check.profile import FileProfile, KernelProfile, LineProfile, profile_of
+from kernel_lsp.check.sampled import FileSamples, sample_file
+from kernel_lsp.device.choice import choose_gpu
 from kernel_lsp.lsp.job_handlers.context import JobContext
 from kernel_lsp.lsp.profiles import CountedKernel, CountedLine
-from kernel_lsp.report.profile import COUNTS, counts_of, elsewhere
+from kernel_lsp.report.profile import columns_of, elsewhere, sources_of, titles_of
 from kernel_lsp.report.units import percent_text
 
 
 async def profile(job: JobContext) -> dict[str, Any]:
-    """Check the text, which the store may remember, and return the emulator's counts of its costly lines."""
+    """Check the text, which the store may remember, and return the costly lines: counts, and samples of the GPU."""
     job.doing("counting on the emulator")
     source = job.source
     [report] = await check([source], job.settings, store=job.store, texts=job.texts)
-    found = profile_of(report, source.text)
+    found = profile_of(report, source.text, await _sampled(job))
     kernels = [one for one in found.kernels if job.kernel in (None, one.kernel)]
-    reason = f"counted by the emulator on {'; '.join(found.cases)}, not timed"
+    reason = " ".join(sources_of(found))
     if not kernels:
         reason = f"nothing was counted: {found.problem or 'the workload does not launch this kernel'}"
     return {"reason": reason, "verdict": None, "profile": [asdict(_counted(found, one)) for one in kernels]}
 
 
+async def _sampled(job: JobContext) -> FileSamples | None:
+    """Return where warps wait on the GPU; None without one."""
+    gpu = choose_gpu(job.settings.gpu)
+    if gpu is None:
+        return None
+    job.doing("sampling on the GPU")
+    return await sample_file(job.pool, job.targets()[0], job.settings, gpu)
+
+
 def _counted(found: FileProfile, kernel: KernelProfile) -> CountedKernel:
-    about = (
-        f"Counted by the emulator on {'; '.join(found.cases)} ({found.arch}), not timed: instructions of warps, "
-        "traffic in sectors of global memory."
-    )
-    return CountedKernel(kernel.kernel, about, COUNTS, tuple(_line(one) for one in kernel.lines if one.is_costly))
+    lines = tuple(_line(kernel, one) for one in kernel.lines if one.is_costly)
+    return CountedKernel(kernel.kernel, " ".join(sources_of(found)), titles_of(kernel), lines)
 
 
-def _line(one: LineProfile) -> CountedLine:
-    traffic = f", {percent_text(one.traffic_share)} of traffic" if one.traffic_share else ""
-    hint = f"counted: {percent_text(one.instruction_share)} of instructions{traffic}"
+def _line(kernel: KernelProfile, one: LineProfile) -> CountedLine:
     own = bool(one.text)
-    return CountedLine(one.line if own else 0, "" if own else elsewhere(one), one.text, hint, counts_of(one))
+    return CountedLine(
+        one.line if own else 0, "" if own else elsewhere(one), one.text, _hint(one), columns_of(kernel, one)
+    )
+
+
+def _hint(one: LineProfile) -> str:
+    """Return the shares of a line in a few words, each with who found it."""
+    said: list[str] = []
+    if one.samples:
+        waits = f", {percent_text(one.wait_share)} of them waiting for {one.waits_for}" if one.waits_for else ""
+        said.append(f"sampled: {percent_text(one.sample_share)}{waits}")
+    if one.counts:
+        traffic = f", {percent_text(one.traffic_share)} of traffic" if one.traffic_share else ""
+        said.append(f"counted: {percent_text(one.instruction_share)} of instructions{traffic}")
+    return "; ".join(said)

@@ -85,7 +85,7 @@ def test_lines_are_shown_with_what_they_execute_and_move(tmp_path: Path) -> None
     (row,) = [line for line in shown.stdout.splitlines() if "x[t * 8]" in line]  # what is in brackets is code
     assert "16.0 (2.0)" in row
     assert "32.0" in row
-    assert "Counted by the emulator on n=16 (sm_90)." in shown.stdout
+    assert "Counted by the emulator on n=16 (sm_90), no times" in shown.stdout
 
 
 def test_what_was_not_run_is_said(tmp_path: Path) -> None:
