@@ -35,7 +35,7 @@ class LineProfile:
         counts: by the names of `LineCounters`; empty if the emulator saw none of it.
         samples: how many samples found a warp at it.
         sample_share: of the kernel's samples; 0 if there are none.
-        waits_for: what most of its samples waited for, in plain words; empty likewise.
+        waits_for: the commonest thing that its samples waited for, in plain words; empty likewise.
         wait_share: the share of those among its samples.
     """
 
