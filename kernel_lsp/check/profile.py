@@ -32,7 +32,7 @@ class LineProfile:
         instruction_share: of the kernel's instructions, as warps execute them.
         traffic_share: of the sectors that the kernel's loads and stores of global memory ask for; 0 if it has none.
         active_share: of the lanes of its warps, how many take part; 1 if it executes nothing.
-        counts: by the names of `LineCounters`; empty if the emulator saw none of it.
+        counts: by the names of `LineCounters`; empty if the emulator did not see the line.
         samples: how many samples found a warp at it.
         sample_share: of the kernel's samples; 0 if there are none.
         waits_for: the commonest thing that its samples waited for, in plain words; empty likewise.
