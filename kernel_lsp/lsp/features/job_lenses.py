@@ -59,7 +59,7 @@ class JobLenses:
     def _trust(self, document: Document) -> list[Lens]:
         if not document.on_disk:
             return []
-        folder = document.path.parent
+        folder = self._readiness.folder_to_trust(document)
         return [_lens(f"Not trusted: trust {folder.name or folder}", "trust", uri_of(folder))]
 
     def _workload(self, document: Document, kernel: Kernel, status: "DocumentStatus | None") -> list[Lens]:

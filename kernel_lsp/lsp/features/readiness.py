@@ -1,5 +1,6 @@
 """Find out, before a job is started, why it cannot be done on a text."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_lsp.lsp.catalog import JobKind, Need
@@ -40,6 +41,10 @@ class Readiness:
     def covers(self, document: Document) -> bool:
         """Return True if the text's folder is trusted."""
         return self._permission.covers(document)
+
+    def folder_to_trust(self, document: Document) -> Path:
+        """Return the folder that a question about trust names: the workspace's that the text lies in, else its own."""
+        return self._permission.folder_of(document)
 
     def _missing(self, need: Need, document: Document, status: "DocumentStatus", label: str) -> str | None:
         match need:
