@@ -2,7 +2,8 @@
 
 The emulator counts what is executed and moved: exactly, the same on any machine, on the small cases that a check runs.
 That says nothing of time: a line with many instructions may hide behind another that waits for memory. Where there is a
-GPU, ncu samples its warps on a large case (`check/sampled.py`): that is where the time goes.
+GPU, its warps are sampled on a large case, or lines are left out and the time that is saved is taken
+(`check/on_gpu.py`): that is where the time goes.
 """
 
 from collections import Counter
@@ -12,8 +13,10 @@ from pathlib import Path
 
 from kernel_lsp.check.counts import counts_by_line
 from kernel_lsp.check.ncu import top_reason
+from kernel_lsp.check.on_gpu import GpuLines
+from kernel_lsp.check.priced import KernelPrices, LinePrice
 from kernel_lsp.check.record import FileReport
-from kernel_lsp.check.sampled import FileSamples, LineKey
+from kernel_lsp.check.sampled import LineKey
 from kernel_lsp.judge.emulation import EmulatedRun
 from kernel_lsp.source.kernel import base_name
 
@@ -37,6 +40,8 @@ class LineProfile:
         sample_share: of the kernel's samples; 0 if there are none.
         waits_for: the commonest thing that its samples waited for, in plain words; empty likewise.
         wait_share: the share of those among its samples.
+        price: the share of the kernel's time that is saved where some work of the line is left out; None if unknown.
+        priced: that work: the dearest of the line, as `loads` or `loop`; empty likewise.
     """
 
     path: str
@@ -50,11 +55,14 @@ class LineProfile:
     sample_share: float = 0.0
     waits_for: str = ""
     wait_share: float = 0.0
+    price: float | None = None
+    priced: str = ""
 
     @property
     def is_costly(self) -> bool:
-        """True if it has `LEAST_SHARE` or more of the kernel's instructions, traffic or samples."""
-        return max(self.instruction_share, self.traffic_share, self.sample_share) >= LEAST_SHARE
+        """True if it has `LEAST_SHARE` or more of the kernel's instructions, traffic or samples, or costs as much."""
+        shares = (self.instruction_share, self.traffic_share, self.sample_share, self.price or 0.0)
+        return max(shares) >= LEAST_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,7 @@ class KernelProfile:
         blocks: of these launches.
         lines: in order of files and numbers.
         samples: of all lines.
+        us: time of the launch whose lines were priced, in microseconds; 0 if they were not.
     """
 
     kernel: str
@@ -74,6 +83,7 @@ class KernelProfile:
     blocks: int
     lines: tuple[LineProfile, ...]
     samples: int = 0
+    us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +97,10 @@ class FileProfile:
         cases: those that ran, each as a person would write it.
         kernels: in the order of their names.
         problem: why nothing was counted; empty otherwise.
-        sampled_on: the GPU on which warps were sampled; empty if none were.
-        sampled_case: the case that was launched there.
-        not_sampled: why none were; empty otherwise, and where there is no GPU.
+        device: the GPU on which lines were measured; empty if they were not.
+        gpu_case: the case that was launched there.
+        not_sampled: why no warps were sampled there; empty otherwise, and where there is no GPU.
+        not_priced: why no line has a price, where that was wanted.
     """
 
     path: Path
@@ -98,17 +109,18 @@ class FileProfile:
     cases: tuple[str, ...]
     kernels: tuple[KernelProfile, ...]
     problem: str = ""
-    sampled_on: str = ""
-    sampled_case: str = ""
+    device: str = ""
+    gpu_case: str = ""
     not_sampled: str = ""
+    not_priced: str = ""
 
 
-def profile_of(report: FileReport, text: str, sampled: FileSamples | None = None) -> FileProfile:
-    """Return the profile of a file from the report of its check, and from samples where there is a GPU."""
+def profile_of(report: FileReport, text: str, gpu: GpuLines | None = None) -> FileProfile:
+    """Return the profile of a file from the report of its check, and from what its GPU told, if there is one."""
     runs = report.emulation.runs if report.emulation else ()
     cases = tuple(dict.fromkeys(run.case for run in runs))
-    samples = sampled or FileSamples()
-    kernels = tuple(_kernels(report.path, text, runs, samples))
+    told = gpu or GpuLines()
+    kernels = tuple(_kernels(report.path, text, runs, told))
     return FileProfile(
         report.path,
         report.arch,
@@ -116,9 +128,10 @@ def profile_of(report: FileReport, text: str, sampled: FileSamples | None = None
         cases,
         kernels,
         "" if cases else _problem(report),
-        samples.device,
-        samples.case,
-        samples.problem,
+        told.device,
+        told.case,
+        told.not_sampled,
+        told.not_priced,
     )
 
 
@@ -130,29 +143,43 @@ def _problem(report: FileReport) -> str:
     return "none of its kernels was run on the emulator; `kernel-lsp check` says why"
 
 
-def _kernels(path: Path, text: str, runs: Sequence[EmulatedRun], sampled: FileSamples) -> Iterator[KernelProfile]:
+def _kernels(path: Path, text: str, runs: Sequence[EmulatedRun], gpu: GpuLines) -> Iterator[KernelProfile]:
     launches, blocks = Counter[str](), Counter[str]()
     for total in (total for run in runs for total in run.totals):
         launches[base_name(total.kernel)] += total.launches
         blocks[base_name(total.kernel)] += total.blocks
     by_line = counts_by_line(runs)
-    seen = {one.kernel: one.lines for one in sampled.kernels}
-    for kernel in sorted({*by_line, *seen}):
-        lines = tuple(_lines(path, text, by_line.get(kernel, {}), seen.get(kernel, {})))
-        yield KernelProfile(kernel, launches[kernel], blocks[kernel], lines, sum(line.samples for line in lines))
+    seen = {one.kernel: one.lines for one in gpu.samples}
+    priced = {one.kernel: _dearest(path, one) for one in gpu.prices}
+    times = {one.kernel: one.us for one in gpu.prices}
+    for kernel in sorted({*by_line, *seen, *priced}):
+        found = by_line.get(kernel, {}), seen.get(kernel, {}), priced.get(kernel, {})
+        lines = tuple(_lines(path, text, *found))
+        samples = sum(line.samples for line in lines)
+        yield KernelProfile(kernel, launches[kernel], blocks[kernel], lines, samples, times.get(kernel, 0.0))
+
+
+def _dearest(path: Path, kernel: KernelPrices) -> dict[LineKey, LinePrice]:
+    """Return for each line the work that costs most."""
+    return {(str(path), one.line): one for one in sorted(kernel.lines, key=lambda one: one.share)}
 
 
 def _lines(
-    path: Path, text: str, counted: Mapping[LineKey, Counter[str]], seen: Mapping[LineKey, Counter[str]]
+    path: Path,
+    text: str,
+    counted: Mapping[LineKey, Counter[str]],
+    seen: Mapping[LineKey, Counter[str]],
+    priced: Mapping[LineKey, LinePrice],
 ) -> Iterator[LineProfile]:
     own, texts = path.resolve(), text.splitlines()
     instructions = sum(counts["instructions"] for counts in counted.values()) or 1
     sectors = sum(map(_sectors, counted.values())) or 1
     samples = sum(one.total() for one in seen.values()) or 1
-    for file, line in sorted({*counted, *seen}):
+    for file, line in sorted({*counted, *seen, *priced}):
         counts, stalls = counted.get((file, line), Counter()), seen.get((file, line), Counter())
         is_own = bool(file) and Path(file).resolve() == own and 0 < line <= len(texts)
         reason, waiting = top_reason(stalls)
+        price = priced.get((file, line))
         yield LineProfile(
             file,
             line,
@@ -165,6 +192,8 @@ def _lines(
             stalls.total() / samples,
             reason,
             waiting / stalls.total() if stalls else 0.0,
+            price.share if price else None,
+            price.what if price else "",
         )
 
 

@@ -1,18 +1,11 @@
-"""Samples where the warps of a file's kernels wait on the GPU, by line: ncu beside a bare repetition of the launches.
-
-The launches of one case are recorded in a worker and repeated once by a program that knows nothing but the driver
-(`runner/workers/replay.py`), which ncu watches: so neither torch nor the user's Python is in its way.
-"""
+"""Samples where the warps of recorded launches wait, by line: ncu beside their bare repetition."""
 
 import base64
-import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_lsp import runner
 from kernel_lsp.check.ncu import (
     REFUSED,
     SampledInstruction,
@@ -21,25 +14,15 @@ from kernel_lsp.check.ncu import (
     sampling_command,
     why_nothing,
 )
+from kernel_lsp.check.recorded import REPLAY, Recording
 from kernel_lsp.compiler.cubin import CubinError
 from kernel_lsp.compiler.lines import LineTable, Place, read_lines
 from kernel_lsp.compiler.symbols import kernel_name
 from kernel_lsp.compiler.toolkit import find_tool
-from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.judge.context import MeasuredBaseline
-from kernel_lsp.judge.inputs.draw import Draw
-from kernel_lsp.judge.inputs.findings import RUN_ERRORS
 from kernel_lsp.judge.session import Session
-from kernel_lsp.judge.target import Target
-from kernel_lsp.runner.messages.subject import RecordLaunches
-from kernel_lsp.runner.pool import Pool
 from kernel_lsp.runner.workers.replay import RecordedLaunches
 from kernel_lsp.source.kernel import base_name
 
-_REPLAY = Path(runner.__file__).parent / "workers" / "replay.py"
-_MOST_INPUT_BYTES = 24 << 20  # a recording holds 64 MiB, of what launches have written too
-_RECORD_SECONDS = 60.0
 _SECONDS = 60.0  # ncu takes 3 s for a small kernel on an H200, most of it to start
 
 LineKey = tuple[str, int]
@@ -61,82 +44,35 @@ class KernelSamples:
     lines: dict[LineKey, Counter[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class FileSamples:
-    """The samples of a file's kernels on one case.
-
-    Attributes:
-        device: name of the GPU.
-        case: as a person would write it.
-        kernels: in the order of their first launches.
-        problem: why there are none; empty otherwise.
-    """
-
-    device: str = ""
-    case: str = ""
-    kernels: tuple[KernelSamples, ...] = ()
-    problem: str = ""
+def why_not_sampled() -> str:
+    """Return why nothing can be sampled on this machine; empty if it seems possible."""
+    if find_tool("ncu") is None:
+        return "ncu is not installed; it comes with the CUDA toolkit (package cuda-nsight-compute)"
+    return "" if may_read_counters() else REFUSED
 
 
-async def sample_file(pool: Pool, target: Target, settings: Settings, gpu: Gpu) -> FileSamples:
-    """Return the samples of the kernels that a file's workload launches on its largest case that can be recorded.
+async def sample(session: Session, recording: Recording) -> tuple[tuple[KernelSamples, ...], str]:
+    """Return the samples of the recorded kernels, in the order of their first launches, or why there are none.
 
     The GPU is held as for timing, for a few seconds.
     """
     ncu = find_tool("ncu")
-    if ncu is None:
-        return FileSamples(problem="ncu is not installed; it comes with the CUDA toolkit (package cuda-nsight-compute)")
-    if not may_read_counters():
-        return FileSamples(problem=REFUSED)
-    session = Session(pool, target, settings, gpu)
-    try:
-        await session.open()
-        measured = session.measured
-        if measured is None:
-            return FileSamples(problem=session.unmeasured)
-        return await _sampled(session, measured, ncu, gpu)
-    except RUN_ERRORS as error:
-        return FileSamples(problem=str(error))
-    finally:
-        await session.close()
+    assert ncu is not None, "it was looked for"
+    async with session.timer():
+        program = await session.pool.program(sampling_command(ncu, [*REPLAY, str(recording.file)]))
+        status, said = await program.end(deadline=_SECONDS)
+    if status is None:
+        return (), f"ncu did not finish within {_SECONDS:.0f} s"
+    sampled = read_samples(said)
+    if not any(sampled):
+        return (), why_nothing(said)
+    return samples_by_line(recording.content, sampled, session.target.source.path), ""
 
 
-async def _sampled(session: Session, measured: MeasuredBaseline, ncu: Path, gpu: Gpu) -> FileSamples:
-    harness = measured.harness
-    subject = await harness.enter(measured.baseline.candidate, measured.baseline.built)
-    try:
-        draw = _largest(measured.profile.draws)
-        await harness.fill(subject, draw)
-        launches = await subject.ask(RecordLaunches(buffers=(draw.buffer,)), deadline=_RECORD_SECONDS)
-        if not launches.file:
-            return FileSamples(problem=f"its launches cannot be recorded: {launches.reason}")
-        await harness.settle()
-        async with session.timer():
-            command = sampling_command(ncu, [sys.executable, "-I", str(_REPLAY), launches.file])
-            status, said = await (await session.pool.program(command)).end(deadline=_SECONDS)
-        sampled = read_samples(said)
-        if status is None:
-            return FileSamples(problem=f"ncu did not finish within {_SECONDS:.0f} s")
-        if not any(sampled):
-            return FileSamples(problem=why_nothing(said))
-        kernels = kernels_of(Path(launches.file), sampled, session.target.source.path)
-        return FileSamples(gpu.name, harness.cases[draw.case], kernels)
-    finally:
-        harness.leave_behind(harness.leave(subject))
-
-
-def _largest(draws: Sequence[Draw]) -> Draw:
-    """Return the plain inputs of the largest case that can be recorded, else of the smallest."""
-    plain = sorted((draw for draw in draws if draw.is_plain), key=lambda draw: draw.input_bytes)
-    fitting = [draw for draw in plain if draw.input_bytes <= _MOST_INPUT_BYTES]
-    return fitting[-1] if fitting else plain[0]
-
-
-def kernels_of(
-    recorded: Path, sampled: Sequence[Sequence[SampledInstruction]], path: Path
+def samples_by_line(
+    content: RecordedLaunches, sampled: Sequence[Sequence[SampledInstruction]], path: Path
 ) -> tuple[KernelSamples, ...]:
     """Return the samples of each kernel by line: those of `path` where code comes from there, else the innermost."""
-    content: RecordedLaunches = json.loads(recorded.read_text(encoding="utf-8"))
     tables = [_line_tables(base64.b64decode(image)) for image in content["images"]]
     lines: dict[str, dict[LineKey, Counter[str]]] = {}
     launches: Counter[str] = Counter()

@@ -31,16 +31,22 @@ def ptx_lines(ptx: str, entry: str, path: str) -> Iterator[tuple[str, int | None
 
     That is the innermost line of `path`, from 1; None for directives, labels, and what comes from elsewhere.
     """
+    for _, text, line in placed_lines(ptx, entry, path):
+        yield text, line
+
+
+def placed_lines(ptx: str, entry: str, path: str) -> Iterator[tuple[int, str, int | None]]:
+    """Yield the same as `ptx_lines`, each with its index among all lines of the PTX."""
     begin = re.search(rf"^[^\n/]*\.entry\s+{re.escape(entry)}(?![\w$]).*$", ptx, re.MULTILINE)
     if begin is None:
         return
     files = files_of(ptx)
     line: int | None = None
-    for text in ptx[begin.start() :].splitlines():
+    for index, text in enumerate(ptx[begin.start() :].splitlines(), ptx.count("\n", 0, begin.start())):
         if frames := frames_of(text, files):
             line = _own_line(frames, text, path)
         elif text.strip() and not text.lstrip().startswith("//"):
-            yield text, None if _DIRECTIVE.match(text) else line
+            yield index, text, None if _DIRECTIVE.match(text) else line
         if text == "}":
             return
 

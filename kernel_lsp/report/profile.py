@@ -9,10 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from kernel_lsp.check.profile import FileProfile, KernelProfile, LineProfile
-from kernel_lsp.report.units import percent_text
+from kernel_lsp.report.units import percent_text, time_text
 
 _COUNTS = ("Instructions", "Active lanes", "Traffic", "Loads", "Stores", "Banks")
 _SAMPLES = ("Samples", "Waits for")
+_PRICES = ("Price", "Without its")
 
 
 def profile_view(profile: FileProfile) -> RenderableType:
@@ -20,7 +21,8 @@ def profile_view(profile: FileProfile) -> RenderableType:
     parts: list[RenderableType] = []
     for kernel in profile.kernels:
         samples = f"  {kernel.samples:,} samples" if kernel.samples else ""
-        parts += [Text.assemble((kernel.kernel, "bold"), (samples, "dim")), _table(kernel)]
+        time = f"  {time_text(kernel.us)}" if kernel.us else ""
+        parts += [Text.assemble((kernel.kernel, "bold"), (samples + time, "dim")), _table(kernel)]
     if profile.problem:
         parts.append(Text(f"{profile.path}: nothing was counted: {profile.problem}.", "yellow"))
     parts += [Text(sentence, "dim") for sentence in sources_of(profile)]
@@ -36,19 +38,30 @@ def sources_of(profile: FileProfile) -> list[str]:
             f"Counted by the emulator on {cases} ({profile.arch}), no times: instructions of warps, traffic in sectors "
             "of global memory; loads and stores in sectors a request (ideal)."
         )
-    if profile.sampled_on:
+    where = f"{profile.device}, on {profile.gpu_case}"
+    if any(kernel.samples for kernel in profile.kernels):
         said.append(
-            f"Samples: where ncu found warps on {profile.sampled_on}, each launch of {profile.sampled_case} run once "
-            "by itself, and what most of them waited for."
+            f"Samples: where ncu found warps on {where}, each launch run once by itself; what most of them waited for."
         )
     elif profile.not_sampled:
         said.append(f"Not sampled on the GPU: {profile.not_sampled}.")
+    if any(kernel.us for kernel in profile.kernels):
+        said.append(
+            f"Price: the share of a launch's time that was saved without that work of the line, on {where}; prices do "
+            "not add up."
+        )
+    elif profile.not_priced:
+        said.append(f"No line has a price: {profile.not_priced}.")
     return said
 
 
 def titles_of(kernel: KernelProfile) -> tuple[str, ...]:
     """Return the titles of the columns of `columns_of` for a kernel's lines."""
-    return (*(_SAMPLES if kernel.samples else ()), *(_COUNTS if kernel.launches else ()))
+    return (
+        *(_SAMPLES if kernel.samples else ()),
+        *(_PRICES if kernel.us else ()),
+        *(_COUNTS if kernel.launches else ()),
+    )
 
 
 def columns_of(kernel: KernelProfile, line: LineProfile) -> tuple[str, ...]:
@@ -57,15 +70,20 @@ def columns_of(kernel: KernelProfile, line: LineProfile) -> tuple[str, ...]:
     Loads and stores are sectors of 32 bytes for each request of a warp, with the ideal number in brackets where it is
     another; banks are passes over shared memory for each request, where banks conflict.
     """
-    sampled = _samples_of(line) if kernel.samples else ()
-    return (*sampled, *(_counts_of(line) if kernel.launches else ()))
+    return (
+        *(_samples_of(line) if kernel.samples else ()),
+        *((price_text(line), line.priced) if kernel.us else ()),
+        *(_counts_of(line) if kernel.launches else ()),
+    )
 
 
 def _table(kernel: KernelProfile) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in ("Line", *titles_of(kernel), "Code"):
         is_code = title == "Code"  # which gives way where the terminal is narrow
-        table.add_column(title, justify="left" if is_code or title == "Waits for" else "right", no_wrap=not is_code)
+        table.add_column(
+            title, justify="left" if is_code or title in ("Waits for", "Without its") else "right", no_wrap=not is_code
+        )
     shown = [line for line in kernel.lines if line.is_costly]
     for line in shown:
         code = Text(line.text, no_wrap=True, overflow="ellipsis")  # brackets are no markup
@@ -83,6 +101,11 @@ def _table(kernel: KernelProfile) -> Table:
 def elsewhere(line: LineProfile) -> str:
     """Return the place of a line of another file, such as `tile.cuh:12`; `-` for instructions of no line."""
     return f"{Path(line.path).name}:{line.line}" if line.path else "-"
+
+
+def price_text(line: LineProfile) -> str:
+    """Return the share of the time that a line's dearest work costs; empty where that is unknown."""
+    return "" if line.price is None else percent_text(max(line.price, 0.0))
 
 
 def _samples_of(line: LineProfile) -> tuple[str, str]:

@@ -7,21 +7,21 @@ from dataclasses import asdict
 from typing import Any
 
 from kernel_lsp.check import check
-from kernel_lsp.check.profile import FileProfile, KernelProfile, LineProfile, profile_of
-from kernel_lsp.check.sampled import FileSamples, sample_file
+from kernel_lsp.check.on_gpu import GpuLines, measure_lines
+from kernel_lsp.check.profile import LEAST_SHARE, FileProfile, KernelProfile, LineProfile, profile_of
 from kernel_lsp.device.choice import choose_gpu
 from kernel_lsp.lsp.job_handlers.context import JobContext
 from kernel_lsp.lsp.profiles import CountedKernel, CountedLine
-from kernel_lsp.report.profile import columns_of, elsewhere, sources_of, titles_of
+from kernel_lsp.report.profile import columns_of, elsewhere, price_text, sources_of, titles_of
 from kernel_lsp.report.units import percent_text
 
 
 async def profile(job: JobContext) -> dict[str, Any]:
-    """Check the text, which the store may remember, and return the costly lines: counts, and samples of the GPU."""
+    """Check the text, which the store may remember, and return the costly lines with counts, and samples or prices."""
     job.doing("counting on the emulator")
     source = job.source
     [report] = await check([source], job.settings, store=job.store, texts=job.texts)
-    found = profile_of(report, source.text, await _sampled(job))
+    found = profile_of(report, source.text, await _measured(job))
     kernels = [one for one in found.kernels if job.kernel in (None, one.kernel)]
     reason = " ".join(sources_of(found))
     if not kernels:
@@ -29,13 +29,13 @@ async def profile(job: JobContext) -> dict[str, Any]:
     return {"reason": reason, "verdict": None, "profile": [asdict(_counted(found, one)) for one in kernels]}
 
 
-async def _sampled(job: JobContext) -> FileSamples | None:
-    """Return where warps wait on the GPU; None without one."""
+async def _measured(job: JobContext) -> GpuLines | None:
+    """Return what the GPU tells of the lines; None without one."""
     gpu = choose_gpu(job.settings.gpu)
     if gpu is None:
         return None
-    job.doing("sampling on the GPU")
-    return await sample_file(job.pool, job.targets()[0], job.settings, gpu)
+    job.doing("measuring lines on the GPU")
+    return await measure_lines(job.pool, job.targets()[0], job.settings, gpu)
 
 
 def _counted(found: FileProfile, kernel: KernelProfile) -> CountedKernel:
@@ -56,6 +56,8 @@ def _hint(one: LineProfile) -> str:
     if one.samples:
         waits = f", {percent_text(one.wait_share)} of them waiting for {one.waits_for}" if one.waits_for else ""
         said.append(f"sampled: {percent_text(one.sample_share)}{waits}")
+    if one.price is not None and one.price >= LEAST_SHARE:
+        said.append(f"price of its {one.priced}: {price_text(one)}")
     if one.counts:
         traffic = f", {percent_text(one.traffic_share)} of traffic" if one.traffic_share else ""
         said.append(f"counted: {percent_text(one.instruction_share)} of instructions{traffic}")

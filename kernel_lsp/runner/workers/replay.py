@@ -1,9 +1,11 @@
-"""A program that repeats recorded launches through the driver alone, for running under compute-sanitizer.
+"""A program that repeats recorded launches through the driver alone, for running under compute-sanitizer or ncu.
 
 `python -I replay.py FILE`, or without one: then it says `ready PID` once it has a context, and waits for a line with
-the file. It imports nothing beyond the standard library, so that it starts at once, and gives each buffer an allocation
-of its own, so that an access past its end is one past an allocation. Memory not written before a launch is not written
-here either.
+the file. `python -I replay.py FILE ROUNDS` times the launches beside each other instead, as versions of one.
+
+It imports nothing beyond the standard library, so that it starts at once, and gives each buffer an allocation of its
+own, so that an access past its end is one past an allocation. Memory not written before a launch is not written here
+either.
 
 The file is JSON: `images` (cubins, base64), `data` (contents, base64) and `launches`, each with its image, entry, grid,
 block, shared bytes, `memories` (size, and the number of their content or null) and `arguments` (bytes as base64, or the
@@ -21,6 +23,8 @@ from pathlib import Path
 from typing import TypedDict
 
 _SHARED_LIMIT = 48 << 10
+_TIMED_US, _MOST_REPEATS = 300.0, 64  # of one stretch: long beside what an event costs
+_THIS_THREAD = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
@@ -62,6 +66,33 @@ def main(path: str) -> None:
     _repeat(path, _Driver())
 
 
+def compare(path: str, rounds: int) -> None:
+    """Time the launches in a file, versions of one: all work in the memory of the first.
+
+    Prints `begun N` before the first run of each, and in the end `times` and the microseconds of each, round by round.
+    """
+    told: RecordedLaunches = json.loads(Path(path).read_text(encoding="utf-8"))
+    driver = _Driver()
+    images = [base64.b64decode(image) for image in told["images"]]
+    first, *_ = told["launches"]
+    places = driver.fill(first, [base64.b64decode(content) for content in told["data"]])
+    repeats = 1
+    timed: list[_Repeated] = []
+    for number, launch in enumerate(told["launches"]):
+        print(f"begun {number}", flush=True)
+        once = _Repeated(driver, launch, images[launch["image"]], places, 1)
+        once.run()  # loads its code
+        if number == 0:
+            repeats = max(1, min(_MOST_REPEATS, round(_TIMED_US / max(once.run(), 1))))
+        timed.append(_Repeated(driver, launch, images[launch["image"]], places, repeats))
+        timed[-1].run()
+    times: list[list[float]] = [[] for _ in timed]
+    for _ in range(rounds):
+        for found, one in zip(times, timed, strict=True):
+            found.append(one.run() / repeats)
+    print("times " + json.dumps(times), flush=True)
+
+
 def wait() -> None:
     """Make ready for launches, say so, and repeat those in the file that is told."""
     driver = _Driver()
@@ -84,16 +115,35 @@ class _Driver:
         self._cuda = ctypes.CDLL("libcuda.so.1")
         self._functions: dict[tuple[int, str], ctypes.c_void_p] = {}
         device, context = ctypes.c_int(), ctypes.c_void_p()
-        self._check("cuInit", 0)
-        self._check("cuDeviceGet", ctypes.byref(device), 0)
-        self._check("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self._check("cuCtxSetCurrent", context)
+        self.check("cuInit", 0)
+        self.check("cuDeviceGet", ctypes.byref(device), 0)
+        self.check("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self.check("cuCtxSetCurrent", context)
 
     def repeat(self, launch: ReplayedLaunch, image: bytes, data: list[bytes]) -> None:
+        places = self.fill(launch, data)
+        self.launch(launch, image, places, None)
+        self.check("cuCtxSynchronize")
+        for place in places:
+            self.check("cuMemFree_v2", place)
+
+    def fill(self, launch: ReplayedLaunch, data: list[bytes]) -> list[ctypes.c_uint64]:
+        """Return newly allocated memory for a launch, with the contents that were recorded."""
         places = [self._allocate(nbytes) for nbytes, _ in launch["memories"]]
         for place, (_, content) in zip(places, launch["memories"], strict=True):
             if content is not None and data[content]:
-                self._check("cuMemcpyHtoD_v2", place, data[content], ctypes.c_size_t(len(data[content])))
+                self.check("cuMemcpyHtoD_v2", place, data[content], ctypes.c_size_t(len(data[content])))
+        return places
+
+    def launch(
+        self,
+        launch: ReplayedLaunch,
+        image: bytes,
+        places: list[ctypes.c_uint64],
+        stream: ctypes.c_void_p | None,
+        times: int = 1,
+    ) -> None:
+        """Launch so many times on a stream."""
         buffers: list[ctypes.c_uint64 | ctypes.Array[ctypes.c_char]] = []
         for argument in launch["arguments"]:
             if "memory" in argument:
@@ -103,32 +153,63 @@ class _Driver:
                 held = base64.b64decode(argument["bytes"])
                 buffers.append(ctypes.create_string_buffer(held, len(held)))
         pointers = (ctypes.c_void_p * max(len(buffers), 1))(*(ctypes.addressof(b) for b in buffers))
-        function = self._function(launch["image"], image, launch["entry"])
+        function = self.load(launch, image)
         if launch["shared_bytes"] > _SHARED_LIMIT:
-            self._check("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, launch["shared_bytes"])
+            self.check("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, launch["shared_bytes"])
         shape = (*launch["grid"], *launch["block"], launch["shared_bytes"])
-        self._check("cuLaunchKernel", function, *shape, None, pointers, None)
-        self._check("cuCtxSynchronize")
-        for place in places:
-            self._check("cuMemFree_v2", place)
+        for _ in range(times):
+            self.check("cuLaunchKernel", function, *shape, stream, pointers, None)
 
     def _allocate(self, nbytes: int) -> ctypes.c_uint64:
         pointer = ctypes.c_uint64()
-        self._check("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(nbytes, 1)))
+        self.check("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(nbytes, 1)))
         return pointer
 
-    def _function(self, number: int, image: bytes, entry: str) -> ctypes.c_void_p:
+    def load(self, launch: ReplayedLaunch, image: bytes) -> ctypes.c_void_p:
+        """Return a launch's function, loaded once."""
+        number, entry = launch["image"], launch["entry"]
         if (number, entry) not in self._functions:
             module, function = ctypes.c_void_p(), ctypes.c_void_p()
-            self._check("cuModuleLoadData", ctypes.byref(module), image)
-            self._check("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
+            self.check("cuModuleLoadData", ctypes.byref(module), image)
+            self.check("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
             self._functions[number, entry] = function
         return self._functions[number, entry]
 
-    def _check(self, call: str, *arguments: object) -> None:
+    def check(self, call: str, *arguments: object) -> None:
+        """Make a call of the driver's; end the program if it fails."""
         status = getattr(self._cuda, call)(*arguments)
         if status:
             sys.exit(f"{call} failed: CUDA error {status}")
+
+
+class _Repeated:
+    """A launch, so many times without pause: a CUDA graph, so that the host is not what is timed."""
+
+    def __init__(
+        self, driver: _Driver, launch: ReplayedLaunch, image: bytes, places: list[ctypes.c_uint64], times: int
+    ) -> None:
+        self._check = driver.check
+        self._stream, self._graph = ctypes.c_void_p(), ctypes.c_void_p()
+        self._events = ctypes.c_void_p(), ctypes.c_void_p()
+        self._check("cuStreamCreate", ctypes.byref(self._stream), 0)
+        for event in self._events:
+            self._check("cuEventCreate", ctypes.byref(event), 0)
+        captured = ctypes.c_void_p()
+        driver.load(launch, image)  # no capture allows that
+        self._check("cuStreamBeginCapture_v2", self._stream, _THIS_THREAD)
+        driver.launch(launch, image, places, self._stream, times)
+        self._check("cuStreamEndCapture", self._stream, ctypes.byref(captured))
+        self._check("cuGraphInstantiateWithFlags", ctypes.byref(self._graph), captured, ctypes.c_ulonglong(0))
+
+    def run(self) -> float:
+        """Launch all; return the microseconds."""
+        milliseconds = ctypes.c_float()
+        self._check("cuEventRecord", self._events[0], self._stream)
+        self._check("cuGraphLaunch", self._graph, self._stream)
+        self._check("cuEventRecord", self._events[1], self._stream)
+        self._check("cuStreamSynchronize", self._stream)
+        self._check("cuEventElapsedTime", ctypes.byref(milliseconds), *self._events)
+        return milliseconds.value * 1000
 
 
 def _first_line() -> str:
@@ -154,7 +235,10 @@ def _end_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
+    if len(sys.argv) > 2:
+        _watch_parent()
+        compare(sys.argv[1], int(sys.argv[2]))
+    elif len(sys.argv) > 1:
         _watch_parent()
         main(sys.argv[1])
     else:

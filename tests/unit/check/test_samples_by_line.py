@@ -1,22 +1,25 @@
-"""ncu's table becomes samples by line, and a profile shows them beside the emulator's counts."""
+"""ncu's table becomes samples by line, and a profile shows them, or prices, beside the emulator's counts."""
 
 import base64
-import json
 from collections import Counter
 from pathlib import Path
+from typing import cast
 
 import pytest
 from rich.console import Console
 
 from kernel_lsp.check import ncu
 from kernel_lsp.check.ncu import SampledInstruction, read_samples, top_reason, why_nothing
+from kernel_lsp.check.on_gpu import GpuLines
+from kernel_lsp.check.priced import KernelPrices, LinePrice
 from kernel_lsp.check.profile import profile_of
 from kernel_lsp.check.record import FileReport
-from kernel_lsp.check.sampled import FileSamples, KernelSamples, kernels_of
+from kernel_lsp.check.sampled import KernelSamples, samples_by_line
 from kernel_lsp.compiler.cubin import read_cubin
 from kernel_lsp.compiler.cuda import build_cuda
 from kernel_lsp.compiler.sass import disassemble
 from kernel_lsp.report.profile import profile_view
+from kernel_lsp.runner.workers.replay import RecordedLaunches
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.kernel import Language
 
@@ -86,20 +89,19 @@ def test_samples_are_those_of_the_line_that_the_code_comes_from(tmp_path: Path) 
     (code,) = disassemble(binary.cubin)
     (facts,) = read_cubin(binary.cubin)
     launch = {"image": 0, "entry": facts.entry}
-    recorded = tmp_path / "launches.json"
-    recorded.write_text(json.dumps({"images": [base64.b64encode(binary.cubin).decode()], "launches": [launch] * 2}))
+    content = {"images": [base64.b64encode(binary.cubin).decode()], "data": [], "launches": [launch] * 2}
     sampled = [SampledInstruction(one.offset, {"wait": 1}) for one in code.instructions]
-    (kernel,) = kernels_of(recorded, [sampled, sampled], path)
+    (kernel,) = samples_by_line(cast("RecordedLaunches", content), [sampled, sampled], path)
     assert (kernel.kernel, kernel.launches) == ("ops::scale", 2)
     by_line = Counter(one.line_in(str(path)) for one in code.instructions)
     assert kernel.lines[str(path), 6] == Counter(wait=2 * by_line[6])
     assert sum(one.total() for one in kernel.lines.values()) == 2 * len(code.instructions)
 
 
-def shown(path: Path, sampled: FileSamples) -> list[str]:
+def shown(path: Path, told: GpuLines) -> list[str]:
     console = Console(width=110)
     with console.capture() as capture:
-        console.print(profile_view(profile_of(FileReport(path, Language.CUDA, "sm_90", ()), TEXT, sampled)))
+        console.print(profile_view(profile_of(FileReport(path, Language.CUDA, "sm_90", ()), TEXT, told)))
     return capture.get().splitlines()
 
 
@@ -110,7 +112,7 @@ def test_samples_are_shown_with_what_most_of_them_waited_for(tmp_path: Path) -> 
         (str(path), 6): Counter(long_sb=70, selected=8),
         ("", 0): Counter(drain=2),
     }
-    rows = shown(path, FileSamples("NVIDIA H200", "n=1000", (KernelSamples("ops::scale", 1, lines),)))
+    rows = shown(path, GpuLines("NVIDIA H200", "n=1000", (KernelSamples("ops::scale", 1, lines),)))
     assert rows[0].rstrip() == "ops::scale  100 samples"
     assert rows[1].split() == ["Line", "Samples", "Waits", "for", "Code"]
     assert rows[2].split()[:3] == ["5", "20", "%"]
@@ -122,11 +124,21 @@ def test_samples_are_shown_with_what_most_of_them_waited_for(tmp_path: Path) -> 
     assert any("Samples: where ncu found warps on NVIDIA H200" in row for row in rows)
 
 
+def test_prices_are_those_of_the_dearest_work_of_a_line(tmp_path: Path) -> None:
+    prices = (LinePrice(6, "stores", 0.31), LinePrice(6, "loads", 0.42), LinePrice(5, "loop", -0.01))
+    told = GpuLines("NVIDIA H200", "n=1000", (), ncu.REFUSED, (KernelPrices("ops::scale", 12.5, prices),))
+    rows = shown(tmp_path / "scale.cu", told)
+    assert rows[0].split() == ["ops::scale", "12.5", "µs"]
+    assert rows[1].split() == ["Line", "Price", "Without", "its", "Code"]
+    assert rows[2].split()[:4] == ["6", "42", "%", "loads"]
+    assert "do not add up." in " ".join(rows)
+
+
 def test_it_is_shown_why_nothing_was_sampled(tmp_path: Path) -> None:
-    rows = shown(tmp_path / "scale.cu", FileSamples(problem=ncu.REFUSED))
+    rows = shown(tmp_path / "scale.cu", GpuLines(not_sampled=ncu.REFUSED))
     assert any(row.startswith("Not sampled on the GPU: the driver lets administrators alone") for row in rows)
 
 
 def test_a_report_without_samples_has_none(tmp_path: Path) -> None:
     found = profile_of(FileReport(tmp_path / "scale.cu", Language.CUDA, "sm_90", ()), TEXT)
-    assert (found.sampled_on, found.not_sampled, found.kernels) == ("", "", ())
+    assert (found.device, found.not_sampled, found.not_priced, found.kernels) == ("", "", "", ())
