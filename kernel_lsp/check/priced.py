@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from kernel_lsp.check.recorded import REPLAY, Recording
+from kernel_lsp.check.recorded import REPLAY, RecordedCase
 from kernel_lsp.compiler.assembler import assemble
 from kernel_lsp.compiler.built import Built
 from kernel_lsp.compiler.left_out import LeftOut, leave_out_each_line
@@ -54,7 +54,7 @@ class KernelPrices:
     lines: tuple[LinePrice, ...]
 
 
-async def price(session: Session, recording: Recording) -> tuple[tuple[KernelPrices, ...], str]:
+async def price(session: Session, recording: RecordedCase) -> tuple[tuple[KernelPrices, ...], str]:
     """Return the prices of the lines of the recorded kernels, or why there are none.
 
     Each kernel's first launch is timed. The GPU is held as for timing, for a second or two.
@@ -93,7 +93,11 @@ async def _assembled(texts: Sequence[str], arch: str) -> list[bytes]:
 
 
 async def _timed(
-    session: Session, recording: Recording, content: RecordedLaunches, launch: ReplayedLaunch, cubins: Sequence[bytes]
+    session: Session,
+    recording: RecordedCase,
+    content: RecordedLaunches,
+    launch: ReplayedLaunch,
+    cubins: Sequence[bytes],
 ) -> Mapping[int, list[float]]:
     """Return the times of the versions that ran, in microseconds round by round; those that break are left out."""
     wanted = list(range(len(cubins)))

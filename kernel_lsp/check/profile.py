@@ -3,7 +3,7 @@
 The emulator counts what is executed and moved: exactly, the same on any machine, on the small cases that a check runs.
 That says nothing of time: a line with many instructions may hide behind another that waits for memory. Where there is a
 GPU, its warps are sampled on a large case, or lines are left out and the time that is saved is taken
-(`check/on_gpu.py`): that is where the time goes.
+(`check/gpu_lines.py`): that is where the time goes.
 """
 
 from collections import Counter
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp.check.counts import counts_by_line
+from kernel_lsp.check.gpu_lines import GpuLines
 from kernel_lsp.check.ncu import top_reason
-from kernel_lsp.check.on_gpu import GpuLines
 from kernel_lsp.check.priced import KernelPrices, LinePrice
 from kernel_lsp.check.record import FileReport
 from kernel_lsp.check.sampled import LineKey

@@ -21,7 +21,7 @@ _SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class RecordedCase:
     """The launches of a file's kernels on one case: a file for `replay.py`, and the case as a person would write it."""
 
     file: Path
@@ -34,7 +34,7 @@ class Recording:
 
 
 @asynccontextmanager
-async def recorded_launches(session: Session) -> AsyncGenerator[Recording]:
+async def recorded_launches(session: Session) -> AsyncGenerator[RecordedCase]:
     """Yield the launches of the baseline, in an open session, on the largest case that can be recorded.
 
     Raises:
@@ -53,7 +53,7 @@ async def recorded_launches(session: Session) -> AsyncGenerator[Recording]:
         if not kept.file:
             raise CannotJudgeError(f"its launches cannot be recorded: {kept.reason}", path)
         await harness.settle()
-        yield Recording(Path(kept.file), harness.cases[draw.case])
+        yield RecordedCase(Path(kept.file), harness.cases[draw.case])
     finally:
         harness.leave_behind(harness.leave(subject))
 

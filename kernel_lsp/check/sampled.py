@@ -14,7 +14,7 @@ from kernel_lsp.check.ncu import (
     sampling_command,
     why_nothing,
 )
-from kernel_lsp.check.recorded import REPLAY, Recording
+from kernel_lsp.check.recorded import REPLAY, RecordedCase
 from kernel_lsp.compiler.cubin import CubinError
 from kernel_lsp.compiler.lines import LineTable, Place, read_lines
 from kernel_lsp.compiler.symbols import kernel_name
@@ -51,7 +51,7 @@ def why_not_sampled() -> str:
     return "" if may_read_counters() else REFUSED
 
 
-async def sample(session: Session, recording: Recording) -> tuple[tuple[KernelSamples, ...], str]:
+async def sample(session: Session, recording: RecordedCase) -> tuple[tuple[KernelSamples, ...], str]:
     """Return the samples of the recorded kernels, in the order of their first launches, or why there are none.
 
     The GPU is held as for timing, for a few seconds.

@@ -8,7 +8,7 @@ import typer
 
 from kernel_lsp.check import FileReport, find_kernel_files
 from kernel_lsp.check import check as check_files
-from kernel_lsp.check.on_gpu import GpuLines, measure_lines
+from kernel_lsp.check.gpu_lines import GpuLines, measure_lines
 from kernel_lsp.check.profile import profile_of
 from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kernel_lsp.check import check
-from kernel_lsp.check.on_gpu import GpuLines, measure_lines
+from kernel_lsp.check.gpu_lines import GpuLines, measure_lines
 from kernel_lsp.check.profile import LEAST_SHARE, FileProfile, KernelProfile, LineProfile, profile_of
 from kernel_lsp.device.choice import choose_gpu
 from kernel_lsp.lsp.job_handlers.context import JobContext

@@ -12,7 +12,7 @@ import pytest
 
 from kernel_lsp.check import priced
 from kernel_lsp.check.priced import price
-from kernel_lsp.check.recorded import Recording
+from kernel_lsp.check.recorded import RecordedCase
 from kernel_lsp.compiler.binary import Binary
 from kernel_lsp.judge.session import Session
 
@@ -79,7 +79,7 @@ async def prices(folder: Path, monkeypatch: pytest.MonkeyPatch, *broken: str) ->
         timer=timer,
     )
     monkeypatch.setattr(priced, "assemble", lambda ptx, arch: ptx.encode())
-    found, why = await price(cast("Session", session), Recording(file, "n=1"))
+    found, why = await price(cast("Session", session), RecordedCase(file, "n=1"))
     assert [one.us for one in found] in ([], [pytest.approx(11)])
     return {line.what: round(line.share, 6) for one in found for line in one.lines}, why
 

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from kernel_lsp.check import ncu
+from kernel_lsp.check.gpu_lines import GpuLines
 from kernel_lsp.check.ncu import SampledInstruction, read_samples, top_reason, why_nothing
-from kernel_lsp.check.on_gpu import GpuLines
 from kernel_lsp.check.priced import KernelPrices, LinePrice
 from kernel_lsp.check.profile import profile_of
 from kernel_lsp.check.record import FileReport

@@ -1,4 +1,4 @@
-"""What a GPU tells of a file's lines: samples by ncu where its counters may be read, else the price of each line."""
+"""The time of a file's lines on a GPU: samples by ncu where its counters may be read, else the price of each line."""
 
 from dataclasses import dataclass
 
