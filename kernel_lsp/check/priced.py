@@ -72,7 +72,7 @@ async def price(session: Session, recording: RecordedCase) -> tuple[tuple[Kernel
         except CannotJudgeError as error:
             return (), error.message
         async with session.timer():
-            times = await _timed(session, recording, content, launch, cubins)
+            times = await _timed(session, recording, launch, cubins)
         if 0 not in times:
             reason = "the recorded launch did not run by itself"
             continue
@@ -100,11 +100,11 @@ async def _timed(
     cubins: Sequence[bytes],
 ) -> Mapping[int, list[float]]:
     """Return the times of the versions that ran, in microseconds round by round; those that break are left out."""
-    wanted = list(range(len(cubins)))
+    data, wanted = recording.content["data"], list(range(len(cubins)))
     for _ in range(_MOST_TRIES):
         told = RecordedLaunches(
             images=[base64.b64encode(cubins[number]).decode() for number in wanted],
-            data=content["data"],
+            data=data,
             launches=[{**launch, "image": index} for index in range(len(wanted))],
         )
         file = recording.file.with_name("versions.json")
