@@ -95,7 +95,6 @@ async def _assembled(texts: Sequence[str], arch: str) -> list[bytes]:
 async def _timed(
     session: Session,
     recording: RecordedCase,
-    content: RecordedLaunches,
     launch: ReplayedLaunch,
     cubins: Sequence[bytes],
 ) -> Mapping[int, list[float]]:
