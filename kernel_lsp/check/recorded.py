@@ -16,7 +16,7 @@ from kernel_lsp.runner.workers.replay import RecordedLaunches
 
 REPLAY = (sys.executable, "-I", str(Path(runner.__file__).parent / "workers" / "replay.py"))
 """The program, which takes a recording's file."""
-_MOST_INPUT_BYTES = 24 << 20  # a recording holds 64 MiB, of what launches have written too
+_MOST_INPUT_BYTES = 32 << 20  # a recording holds 64 MiB, of what launches have written too
 _SECONDS = 60.0
 
 
