@@ -73,7 +73,8 @@ export async function tell(
 
 async function tellOfCheck(job: JobRecord, server: Server): Promise<void> {
   const uri = vscode.Uri.parse(job.uri);
-  const wrong = vscode.languages.getDiagnostics(uri).some((one) => one.severity === vscode.DiagnosticSeverity.Error);
+  const { findings } = await server.request("checks", { textDocument: { uri: job.uri } }); // diagnostics come later
+  const wrong = findings.some((one) => one.severity === "error");
   void vscode.commands.executeCommand("setContext", wrong ? "kernelLsp.foundMistake" : "kernelLsp.checked", true);
   const message = `${uri.path.split("/").at(-1) ?? job.uri}: ${job.reason}`;
   if (job.reason.startsWith("it has no workload")) {

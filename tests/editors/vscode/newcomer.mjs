@@ -57,6 +57,7 @@ await sit({ vsix, trusting: false, settings }, folder, "scale_bias.cu", async (m
   await choose("(checked)");
   await line(kernel, "if (i < rows * cols)").waitFor();
   await me.lens("checks passed").waitFor();
+  await me.toast("checks passed").locator(".codicon-info").first().waitFor();
   await me.lens("occupancy").waitFor();
   await me.shot("76-checked");
 
