@@ -19,6 +19,7 @@ class Launch:
         num_warps: Triton only.
         num_stages: Triton only.
         entry: symbol of the kernel in its cubin, once built.
+        arguments: CUDA: what it is given by position; None for what is no number. It makes no program another one.
     """
 
     kernel: str
@@ -29,6 +30,7 @@ class Launch:
     num_warps: int | None = None
     num_stages: int | None = None
     entry: str | None = None
+    arguments: tuple[bool | int | float | None, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Worker processes only: it runs the user's code. Triton files are traced by `kern
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from traceback import extract_tb
 from typing import Any
 
@@ -138,8 +138,9 @@ class _RecordingKernel:
         grid, block = (_extents(part, self.name) for part in shape[:2])
         made = Launch(self.name, grid, block, int(shape[2]) if len(shape) == 3 else 0)
 
-        def launch(*_: object) -> None:
-            self.launches.append(made)
+        def launch(*arguments: object) -> None:
+            numbers = (one if isinstance(one, (bool, int, float)) else None for one in arguments)
+            self.launches.append(replace(made, arguments=tuple(numbers)))
 
         return launch
 

@@ -5,6 +5,7 @@ from functools import cache
 from typing import Protocol
 
 from kernel_lsp.device.device import Device
+from kernel_lsp.refine.guards.site import Guards
 from kernel_lsp.refine.tunables.space import Space
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.kernel import Kernel, Language
@@ -20,11 +21,13 @@ class RefinePart(Protocol):
             None where it is asked for edits only.
         prompts: name of the language in prompts.
         wrapped: True where a function of the file launches its kernels, and may be changed with them.
+        guards: writes variants that win on some cases only behind a condition; None where that cannot be done.
     """
 
     answers: str | None
     prompts: str
     wrapped: bool
+    guards: Guards | None
 
     def find_rewrites(self, base: Candidate, kernel: Kernel, device: Device) -> Iterator[Candidate]:
         """Yield candidates for one kernel on a device, the most promising first."""

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 from kernel_lsp.device.device import Device
+from kernel_lsp.refine.guards.cuda_text import CudaGuards
+from kernel_lsp.refine.guards.site import Guards
 from kernel_lsp.refine.language import RefinePart
 from kernel_lsp.refine.rewrites import (
     Rewrite,
@@ -66,6 +68,7 @@ class _Cuda:
     answers: str | None = "cuda"
     prompts = "cuda"
     wrapped = False
+    guards: Guards | None = CudaGuards()
 
     def find_rewrites(self, base: Candidate, kernel: Kernel, device: Device) -> Iterator[Candidate]:
         return applied(REWRITES, base, kernel, device)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from kernel_lsp.device.device import Device
+from kernel_lsp.refine.guards.site import Guards
 from kernel_lsp.refine.language import RefinePart
 from kernel_lsp.refine.tunables.space import Space
 from kernel_lsp.source.candidate import Candidate
@@ -15,6 +16,7 @@ class _Cute:
     answers: str | None = None
     prompts = "cute"
     wrapped = True
+    guards: Guards | None = None
 
     def find_rewrites(self, base: Candidate, kernel: Kernel, device: Device) -> Iterator[Candidate]:
         return iter(())

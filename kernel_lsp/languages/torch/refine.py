@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kernel_lsp.device.device import Device
+from kernel_lsp.refine.guards.site import Guards
 from kernel_lsp.refine.inline import as_cuda, edited, stands
 from kernel_lsp.refine.language import RefinePart, refine_part
 from kernel_lsp.refine.tunables.space import Space
@@ -21,6 +22,7 @@ class _Torch:
     answers: str | None = None
     prompts = _CUDA.prompts
     wrapped = False
+    guards: Guards | None = None
 
     def find_rewrites(self, base: Candidate, kernel: Kernel, device: Device) -> Iterator[Candidate]:
         seen = as_cuda(base)

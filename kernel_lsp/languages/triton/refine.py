@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 from kernel_lsp.device.device import Device
+from kernel_lsp.refine.guards.python_text import PythonGuards
+from kernel_lsp.refine.guards.site import Guards
 from kernel_lsp.refine.language import RefinePart
 from kernel_lsp.refine.rewrites import Rewrite, applied, cache_hints, persistent, pipelined_loop, whole_row
 from kernel_lsp.refine.tunables import triton
@@ -20,6 +22,7 @@ class _Triton:
     answers: str | None = "triton"
     prompts = "triton"
     wrapped = True
+    guards: Guards | None = PythonGuards()
 
     def find_rewrites(self, base: Candidate, kernel: Kernel, device: Device) -> Iterator[Candidate]:
         return applied(REWRITES, base, kernel, device)

@@ -10,8 +10,9 @@ Pure: values and results in, a condition out. Cases without a clear result may g
 
 The first kind that separates the cases is taken. Of several conditions of a kind the one with the largest margin wins:
 for a threshold the logarithm of the ratio between the sizes that it lies between. The threshold itself is the power of
-two nearest to their geometric middle, or, where none lies between them, the multiple of the largest power of two there
-is; a condition that puts it at the size that wins follows (`at_the_win`). Of several divisors the largest of at most 16 wins, as unseen sizes then rather keep the old path.
+two nearest to their geometric middle, or, where none lies between them, a multiple of the largest power of two that
+does (`roundest`); `at_the_win` moves it to the size that wins. Of several divisors the largest of at most 16 wins, as
+unseen sizes then rather keep the old path.
 """
 
 import math

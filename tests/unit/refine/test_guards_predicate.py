@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_lsp.refine.guards.predicate import Kind, Quantity, Side, at_the_win, find_predicate, find_predicates, roundest
+from kernel_lsp.refine.guards.predicate import (
+    Kind,
+    Quantity,
+    Side,
+    at_the_win,
+    find_predicate,
+    find_predicates,
+    roundest,
+)
 
 pytestmark = pytest.mark.fast
 
@@ -51,9 +59,7 @@ def test_two_terms_are_joined_only_where_one_is_not_enough(workload: tuple[list[
 
 
 @given(workloads(), st.randoms())
-def test_the_order_of_cases_does_not_matter(
-    workload: tuple[list[Quantity], list[Side]], chance: random.Random
-) -> None:
+def test_the_order_of_cases_does_not_matter(workload: tuple[list[Quantity], list[Side]], chance: random.Random) -> None:
     quantities, sides = workload
     order = list(range(len(sides)))
     chance.shuffle(order)
@@ -76,7 +82,9 @@ def test_a_threshold_is_the_roundest_number_between_its_sizes(low: int, more: in
     assert found.bit_count() == 1 or not rounder
 
 
-@pytest.mark.parametrize(("low", "high", "border"), [(512, 8192, 2048), (1000, 1003, 1002), (100, 200, 128), (0, 1, 1), (-5, 0, 0)])
+@pytest.mark.parametrize(
+    ("low", "high", "border"), [(512, 8192, 2048), (1000, 1003, 1002), (100, 200, 128), (0, 1, 1), (-5, 0, 0)]
+)
 def test_thresholds(low: int, high: int, border: int) -> None:
     assert roundest(low, high) == border
 
