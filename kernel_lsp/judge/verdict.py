@@ -8,6 +8,7 @@ from kernel_lsp.compiler.occupancy import Cliff
 from kernel_lsp.judge.final import FinalChecks
 from kernel_lsp.judge.program_gain import ProgramGain
 from kernel_lsp.judge.record import Record, Unbounded
+from kernel_lsp.judge.split import Split
 from kernel_lsp.judge.timing import CaseTiming, SustainedRun, Trace
 
 
@@ -225,6 +226,7 @@ class Evidence(Record):
         trace: where the time went, packed (`judge.spans`).
         final_checks: there where a gain was confirmed.
         program: there where the workload was captured from a program, and that was timed.
+        split: there where a search found that a variant wins on some cases and loses on others.
     """
 
     created: str
@@ -260,6 +262,7 @@ class Evidence(Record):
     trace: str = ""
     final_checks: FinalChecks | None = None
     program: ProgramGain | None = None
+    split: Split | None = None
 
 
 class Verdict(Record):
@@ -287,3 +290,7 @@ class Verdict(Record):
     def made_in(self, where: Where) -> "Verdict":
         """Return the verdict with the lane in which it was made as part of its evidence."""
         return self.model_copy(update={"evidence": self.evidence.model_copy(update={"where": where})})
+
+    def with_split(self, split: Split) -> "Verdict":
+        """Return the verdict with a variant's results by case as part of its evidence."""
+        return self.model_copy(update={"evidence": self.evidence.model_copy(update={"split": split})})

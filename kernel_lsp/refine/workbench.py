@@ -19,9 +19,11 @@ from kernel_lsp.judge.race import RaceResult, race
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.session import Session
+from kernel_lsp.judge.split import Split
 from kernel_lsp.judge.stages.load import enter
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage, Verdict
+from kernel_lsp.refine.guards.guarded import GUARD, Measured, SplitVariant, offer_guarded
 from kernel_lsp.refine.outcome import (
     Exchange,
     ModelTurn,
@@ -48,6 +50,7 @@ _JUDGEMENTS = 3  # after one race
 _WORTH_A_JUDGEMENT = 0.985  # largest ratio to the best so far
 _RESERVE_SECONDS = 4.0  # kept for a last judgement
 _OFTEN = 0.5  # least seconds between two reports of mere counts
+_GUARDS = 4  # variants of a search for which a condition is looked for
 _ERRORS = 3  # of a compiler, quoted with their line
 
 
@@ -93,6 +96,8 @@ class Workbench:
         self._feedback: dict[str, Feedback] = {}
         self._ratio = 1.0  # of the best confirmed variant to the baseline
         self._best: Best | None = None
+        self._splits: dict[str, SplitVariant] = {}
+        self._guarded: set[str] = set()
         self._doing, self._shown = "starting", self._started
         self._measuring = asyncio.Lock()  # models generate and compilers build meanwhile
 
@@ -178,6 +183,7 @@ class Workbench:
             return (await self.judge_in_full(candidate))[0]
         raced = await self._race([candidate], (), 1.0)
         await self._judge_leaders([(s.ratio, s.subject.candidate) for s in raced if s.ratio is not None])
+        await self.guard_best_split()
         unbuilt = Feedback(Stage.BUILD, Outcome.TIMED_OUT, message="the time was up before it was built")
         return self._feedback.get(candidate.digest, unbuilt)
 
@@ -258,6 +264,7 @@ class Workbench:
             raced = await self._race(proposed, proposers, base_ratio)
             standings += [(s.ratio, s.subject.candidate) for s in raced if s.ratio is not None]
             await self._judge_leaders(sorted(standings, key=lambda s: s[0]))
+            await self.guard_best_split()
             standings = sorted((s for s in standings if not self._rejected(s[1])), key=lambda s: s[0])
         if not standings or standings[0][0] > base_ratio * _WORTH_A_JUDGEMENT:
             return None
@@ -332,6 +339,8 @@ class Workbench:
         finally:
             for subject in ready:
                 await self._leave(subject)
+        for standing in standings:
+            self._keep_cases(standing.subject.candidate, [Measured(c.ratio, c.interval) for c in standing.cases])
         by_digest = {s.subject.candidate.digest: s for s in standings}
         for entry in checked:
             self._tell(entry, by_digest.get(entry.candidate.digest), proposers, base_ratio)
@@ -422,20 +431,77 @@ class Workbench:
             if candidate.digest in self._judged:
                 continue
             judged += 1
-            self.show(f"judging {candidate.label}")
-            async with self._measuring:
-                verdict = await self.session.judge(candidate, on_confirmed=self._on_confirmed)
-            feedback = replace(_feedback(verdict), facts=self._feedback[candidate.digest].facts)
-            self._judged[candidate.digest] = verdict
-            self._note(Tried(candidate, feedback, verdict))
-            if verdict.verdict is Outcome.FASTER and verdict.speedup is not None and verdict.interval is not None:
-                if self.result.seconds_to_first is None:
-                    self.result.seconds_to_first = time.perf_counter() - self._started
-                if 1 / verdict.speedup < self._ratio:
-                    self._ratio = 1 / verdict.speedup
-                    self.result.best, self.result.variant = verdict, candidate
-                    self._best = Best(candidate.label, verdict.speedup, verdict.interval, confirmed=True)
+            if (await self.judge_to_offer(candidate)).verdict is Outcome.FASTER:
                 return
+
+    async def judge_to_offer(self, candidate: Candidate, split: Split | None = None) -> Verdict:
+        """Judge a candidate in full and keep the verdict; a FASTER one that beats the best so far becomes the best.
+
+        `split` becomes part of its evidence.
+        """
+        self.show(f"judging {candidate.label}")
+        async with self._measuring:
+            verdict = await self.session.judge(candidate, on_confirmed=self._on_confirmed)
+        if split is not None:
+            verdict = verdict.with_split(split)
+        known = self._feedback.get(candidate.digest)
+        self._judged[candidate.digest] = verdict
+        self._note(Tried(candidate, replace(_feedback(verdict), facts=known.facts if known else None), verdict))
+        if not verdict.verdict.is_failure:
+            timed = [Measured(1 / c.speedup, (1 / c.interval[1], 1 / c.interval[0])) for c in verdict.cases]
+            self._keep_cases(candidate, timed)
+        if verdict.verdict is Outcome.FASTER and verdict.speedup is not None and verdict.interval is not None:
+            if self.result.seconds_to_first is None:
+                self.result.seconds_to_first = time.perf_counter() - self._started
+            if 1 / verdict.speedup < self._ratio:
+                self._ratio = 1 / verdict.speedup
+                self.result.best, self.result.variant = verdict, candidate
+                self._best = Best(candidate.label, verdict.speedup, verdict.interval, confirmed=True)
+        return verdict
+
+    async def guard_best_split(self) -> None:
+        """Have the variant that wins most on some cases, and loses on others, judged behind a condition.
+
+        It must promise more than the best so far. Each is tried once, and a few in a search.
+        """
+        delta = self.session.settings.judge.delta
+        waiting = [
+            one
+            for digest, one in self._splits.items()
+            if digest not in self._guarded and one.is_split(delta) and not self._rejected(one.candidate)
+        ]
+        best = min(waiting, key=lambda one: one.potential(delta), default=None)
+        if best is None or len(self._guarded) >= _GUARDS or self.left() < 0:
+            return
+        if best.potential(delta) > self._ratio * _WORTH_A_JUDGEMENT:
+            return
+        self._guarded.add(best.candidate.digest)
+        self.show(f"looking for a condition under which {best.candidate.label} wins")
+        split = await offer_guarded(self, best)
+        if not split.predicate:
+            self.notes.append(_unguarded(split))
+
+    async def builds(self, candidate: Candidate) -> bool:
+        """Return True if a candidate of a few that are proposed here builds."""
+        self._seen.add(candidate.digest)
+        self._counts["proposed"] += 1
+        built = await self.built(candidate)
+        self._counts["built"] += built is not None
+        return built is not None
+
+    async def keep_split(self, variant: Candidate, split: Split) -> None:
+        """Keep the results by case of a variant that is not offered in the evidence of its verdict."""
+        verdict = self._judged.get(variant.digest)
+        if verdict is None:
+            await self.judge_to_offer(variant, split)
+            return
+        self._judged[variant.digest] = verdict.with_split(split)
+        self._note(Tried(variant, self._feedback[variant.digest], self._judged[variant.digest]))
+
+    def _keep_cases(self, candidate: Candidate, cases: Sequence[Measured]) -> None:
+        """Keep what a candidate took on each case; a later measurement counts."""
+        if len(cases) > 1 and not candidate.origin.startswith(GUARD):
+            self._splits[candidate.digest] = SplitVariant(candidate, tuple(cases))
 
     def _rejected(self, candidate: Candidate) -> bool:
         """Return True if a full judgement found a candidate wrong that had been right in a race."""
@@ -495,6 +561,12 @@ def _feedback(verdict: Verdict) -> Feedback:
         verdict.reason,
         mismatch=verdict.evidence.mismatch,
     )
+
+
+def _unguarded(split: Split) -> str:
+    """Return a sentence on a variant that wins on some cases and is not offered."""
+    won = sum(case.side == "wins" for case in split.cases)
+    return f"`{split.variant}` is faster on {won} of {len(split.cases)} cases and not offered: {split.note}."
 
 
 def _errors(built: Built, candidate: Candidate) -> str:

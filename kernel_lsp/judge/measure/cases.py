@@ -138,15 +138,24 @@ async def choose_cases(harness: Harness, baseline: Subject, profile: BaselinePro
             us = launch_time.launch_s[draw.case] * 1e6
             chosen.append(replace(probe, launches=1, baseline_us=us, place=0))
             continue
-        await prepare(harness, baseline, [probe])
-        await run_segment(baseline, probe)
-        us = segment_us(await run_segment(baseline, probe))
-        await harness.unbind(baseline, probe.names[0])
-        short = us < policy.SHORT_LAUNCH_US and captured and not profile.in_place
-        made = replace(probe, mode="short" if short else "cold", baseline_us=us, place=0)
-        count = _buffers(harness, made, launches_of(us))  # a second launch on the same inputs could remember the first
-        chosen.append(replace(made, launches=count, buffers=count))
+        chosen.append(await timed_as(harness, baseline, probe))
     return choice_of(chosen, calls_of_cases(harness.target.workload))
+
+
+async def timed_as(harness: Harness, baseline: Subject, probe: TimedCase) -> TimedCase:
+    """Return how a case is timed, from the baseline's time on a few launches of it.
+
+    Raises:
+        NothingTimed: a launch of the baseline does nothing on the GPU.
+    """
+    await prepare(harness, baseline, [probe])
+    await run_segment(baseline, probe)
+    us = segment_us(await run_segment(baseline, probe))
+    await harness.unbind(baseline, probe.names[0])
+    short = us < policy.SHORT_LAUNCH_US and probe.captured and not probe.restores
+    made = replace(probe, mode="short" if short else "cold", baseline_us=us, place=0)
+    count = _buffers(harness, made, launches_of(us))  # a second launch on the same inputs could remember the first
+    return replace(made, launches=count, buffers=count)
 
 
 def choice_of(cases: Sequence[TimedCase], calls: Sequence[int]) -> CaseChoice:

@@ -181,6 +181,7 @@ class OracleRole(Protocol):
     def vary(self, request: "Vary", /) -> Varied: ...
     def touch(self, request: "Touch", /) -> Made: ...
     def other_sizes(self, request: "OtherSizes", /) -> tuple[str, ...]: ...
+    def add_cases(self, request: "AddCases", /) -> tuple[str, ...]: ...
     def rehearse(self, request: "RehearseReference", /) -> None: ...
     def attach(self, request: "Attach", /) -> None: ...
     def detach(self, request: "Detach", /) -> None: ...
@@ -231,6 +232,22 @@ class OtherSizes(Request[OracleRole, tuple[str, ...]], frozen=True, kw_only=True
 
     def answered_by(self, role: OracleRole) -> tuple[str, ...]:
         return role.other_sizes(self)
+
+
+class AddCases(Request[OracleRole, tuple[str, ...]], frozen=True, kw_only=True):
+    """Add cases to the workload's own, each one of these with other whole numbers, and name them.
+
+    Those that the contract excludes, or for which `inputs` makes much more than for any listed case, are not added:
+    their name is empty.
+
+    Attributes:
+        changes: for each new case the number of the case that it is made of, and the entries that change.
+    """
+
+    changes: tuple[tuple[int, dict[str, int]], ...]
+
+    def answered_by(self, role: OracleRole) -> tuple[str, ...]:
+        return role.add_cases(self)
 
 
 class Prepare(Request[OracleRole, Made], frozen=True, kw_only=True):

@@ -146,6 +146,19 @@ class Draws:
         random.SystemRandom().shuffle(cases)
         return self._add([case for case in cases if self._is_within(case, most)][: policy.NEAR_SIZES])
 
+    def add_cases(self, changes: Sequence[tuple[int, Mapping[str, int]]]) -> tuple[str, ...]:
+        """Add listed cases with other numbers in them to the workload's own, and name them; "" for what is left out."""
+        workload, contract = self.workload, self.workload.contract
+        if workload.problem is not None or workload.captured is not None or contract.listed_sizes:
+            return ("",) * len(changes)
+        most = int(policy.NEAR_SIZES_BYTES_RATIO * max(self.sizes()))
+        names: list[str] = []
+        for number, changed in changes:
+            case = {**workload.cases[number], **changed}
+            fits = all(value % contract.multiples.get(key, 1) == 0 for key, value in changed.items())
+            names += self._add([case]) if fits and self._is_within(case, most) else [""]
+        return tuple(names)
+
     def _add(self, cases: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
         self.workload = replace(self.workload, cases=(*self.workload.cases, *cases))
         return tuple(map(describe_case, cases))
