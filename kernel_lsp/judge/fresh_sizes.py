@@ -19,7 +19,7 @@ from kernel_lsp.judge.race import ratio_of, run_round
 from kernel_lsp.judge.ruling import Ruling
 from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.subject import Subject
-from kernel_lsp.runner.messages.oracle import AddCases
+from kernel_lsp.runner.messages.oracle import OtherSizes
 from kernel_lsp.runner.messages.subject import Run
 from kernel_lsp.runner.messages.subject_answers import Ran
 from kernel_lsp.source.candidate import Candidate
@@ -65,7 +65,7 @@ async def try_sizes(session: Session, candidate: Candidate, sizes: Sequence[Fres
         return [FreshResult("", skipped=why) for _ in sizes]
     first = len(harness.cases)
     with unattributed():
-        names = await harness.oracle(AddCases(changes=tuple((size.case, dict(size.changes)) for size in sizes)))
+        names = await harness.oracle(OtherSizes(changes=tuple((size.case, dict(size.changes)) for size in sizes)))
         harness.workload = replace(harness.workload, cases=(*harness.cases, *filter(None, names)))
         added = iter(range(first, len(harness.cases)))
         numbers = [next(added) if name else None for name in names]

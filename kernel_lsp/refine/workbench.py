@@ -23,7 +23,7 @@ from kernel_lsp.judge.split import Split
 from kernel_lsp.judge.stages.load import enter
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage, Verdict
-from kernel_lsp.refine.guards.guarded import GUARD, Measured, SplitVariant, offer_guarded
+from kernel_lsp.refine.guards.guarded import GUARD, CaseResult, SplitVariant, offer_guarded
 from kernel_lsp.refine.outcome import (
     Exchange,
     ModelTurn,
@@ -340,7 +340,7 @@ class Workbench:
             for subject in ready:
                 await self._leave(subject)
         for standing in standings:
-            self._keep_cases(standing.subject.candidate, [Measured(c.ratio, c.interval) for c in standing.cases])
+            self._keep_cases(standing.subject.candidate, [CaseResult(c.ratio, c.interval) for c in standing.cases])
         by_digest = {s.subject.candidate.digest: s for s in standings}
         for entry in checked:
             self._tell(entry, by_digest.get(entry.candidate.digest), proposers, base_ratio)
@@ -448,7 +448,7 @@ class Workbench:
         self._judged[candidate.digest] = verdict
         self._note(Tried(candidate, replace(_feedback(verdict), facts=known.facts if known else None), verdict))
         if not verdict.verdict.is_failure:
-            timed = [Measured(1 / c.speedup, (1 / c.interval[1], 1 / c.interval[0])) for c in verdict.cases]
+            timed = [CaseResult(1 / c.speedup, (1 / c.interval[1], 1 / c.interval[0])) for c in verdict.cases]
             self._keep_cases(candidate, timed)
         if verdict.verdict is Outcome.FASTER and verdict.speedup is not None and verdict.interval is not None:
             if self.result.seconds_to_first is None:
@@ -498,7 +498,7 @@ class Workbench:
         self._judged[variant.digest] = verdict.with_split(split)
         self._note(Tried(variant, self._feedback[variant.digest], self._judged[variant.digest]))
 
-    def _keep_cases(self, candidate: Candidate, cases: Sequence[Measured]) -> None:
+    def _keep_cases(self, candidate: Candidate, cases: Sequence[CaseResult]) -> None:
         """Keep what a candidate took on each case; a later measurement counts."""
         if len(cases) > 1 and not candidate.origin.startswith(GUARD):
             self._splits[candidate.digest] = SplitVariant(candidate, tuple(cases))

@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Self
+
+import pytest
 
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.device.nvml import Gpu, find_gpus
@@ -18,6 +20,10 @@ from kernel_lsp.judge.session import Session, open_session
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.timeline import Timeline
 from kernel_lsp.judge.verdict import Verdict
+from kernel_lsp.refine import workbench
+from kernel_lsp.refine.outcome import Refinement
+from kernel_lsp.refine.search import refine
+from kernel_lsp.source.candidate import Candidate
 
 CommandLine = Callable[..., "subprocess.Popen[str]"]
 """Starts `kernel-lsp` with the arguments given, and with environment variables as keywords."""
@@ -128,3 +134,19 @@ class Judges:
         """The verdict on a variant of a kernel file, and of its workload file where `launch` gives one."""
         session = self.session(path)
         return self._runner.run(session.judge(session.target.version(text, "variant", "user", launch), always_run=True))
+
+    def refine(self, path: Path, text: str) -> Refinement:
+        """The result of a search in which one variant of a kernel file is proposed."""
+        session = self.session(path)
+        waiting = [session.target.version(text, "variant", "user")]
+
+        async def propose(_: int) -> list[Candidate]:
+            proposed, waiting[:] = list(waiting), []
+            return proposed
+
+        proposer = SimpleNamespace(next=propose, tell=lambda *_: None)
+        chosen = self.settings.refine.model_copy(update={"strategy": "tuner-only"})
+        session.settings = self.settings.model_copy(update={"refine": chosen})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(workbench, "find_proposers", lambda *_: (lambda *_: [proposer],))
+            return self._runner.run(refine(session, budget=120.0))

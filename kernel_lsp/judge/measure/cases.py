@@ -143,7 +143,7 @@ async def choose_cases(harness: Harness, baseline: Subject, profile: BaselinePro
 
 
 async def timed_as(harness: Harness, baseline: Subject, probe: TimedCase) -> TimedCase:
-    """Return how a case is timed, from the baseline's time on a few launches of it.
+    """Return how a case is timed, from a few launches of the baseline.
 
     Raises:
         NothingTimed: a launch of the baseline does nothing on the GPU.

@@ -1,15 +1,15 @@
 """Guards in CUDA: at the head of the kernel, over arguments that all of its threads share, before its unchanged body.
 
 Grid and block are chosen before the kernel runs, so a variant that is launched with others cannot stand behind such a
-guard. What the variant makes of the kernel becomes a `__device__` function beside it.
+guard. The variant of the kernel becomes a `__device__` function beside it.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernel_lsp.refine.guards.predicate import Kind, Predicate, Quantity
-from kernel_lsp.refine.guards.site import Change, NotGuardedError, comment, distinct, suffix
+from kernel_lsp.refine.guards.predicate import GuardQuantity, Predicate, QuantityKind
+from kernel_lsp.refine.guards.site import NotGuardedError, VariantChange, comment, distinct, suffix
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Kernel, base_name
@@ -25,25 +25,25 @@ _AXES = ("x", "y", "z")
 class CudaGuards:
     """Guarded dispatch for CUDA files in which one kernel changes, and not how it is launched."""
 
-    def quantities(self, change: Change) -> list[Quantity]:
+    def quantities(self, change: VariantChange) -> list[GuardQuantity]:
         """Return the whole numbers that the kernel is launched with, and the extents of its grid."""
         kernel, _ = changed_kernel(change)
         launches = [[one for one in case.launches if base_name(one.kernel) == kernel.name] for case in change.cases]
         if any(len({(one.grid, one.arguments) for one in of_case}) != 1 for of_case in launches):
             raise NotGuardedError(f"it is not known with what `{kernel.name}` is launched, or with several things")
         first = [of_case[0] for of_case in launches]
-        found: list[Quantity] = []
+        found: list[GuardQuantity] = []
         for at, parameter in enumerate(kernel.parameters):
             given = [one.arguments[at] if at < len(one.arguments) else None for one in first]
             numbers = [value for value in given if isinstance(value, int) and not isinstance(value, bool)]
             if len(numbers) == len(given):
-                found.append(Quantity(parameter.name, parameter.name, Kind.SIZE, tuple(numbers)))
+                found.append(GuardQuantity(parameter.name, parameter.name, QuantityKind.SIZE, tuple(numbers)))
         for at, axis in enumerate(_AXES):
             text = f"gridDim.{axis}"
-            found.append(Quantity(text, text, Kind.SIZE, tuple(one.grid[at] for one in first)))
+            found.append(GuardQuantity(text, text, QuantityKind.SIZE, tuple(one.grid[at] for one in first)))
         return distinct(found, change.cases)
 
-    def write(self, change: Change, predicate: Predicate, why: str) -> str:
+    def write(self, change: VariantChange, predicate: Predicate, why: str) -> str:
         """Return the file with the variant behind a condition."""
         before, after = changed_kernel(change)
         return _written(_File.of(change.base.kernel), _File.of(change.variant.kernel), before, after, predicate, why)
@@ -94,7 +94,7 @@ def name_of(declaration: Declaration) -> str:
     return words[-1] if words and words[-1].isidentifier() else ""
 
 
-def changed_kernel(change: Change) -> tuple[Kernel, Kernel]:
+def changed_kernel(change: VariantChange) -> tuple[Kernel, Kernel]:
     """Return the one kernel that differs, before and after.
 
     Raises:

@@ -16,8 +16,8 @@ from kernel_lsp.judge.fresh_sizes import FreshResult, FreshSize, try_sizes
 from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.split import FreshCase, Split, SplitCase
 from kernel_lsp.judge.verdict import Outcome, Verdict
-from kernel_lsp.refine.guards.predicate import Kind, Predicate, Side, Term, at_the_win, find_predicates
-from kernel_lsp.refine.guards.site import Change, Guards, NotGuardedError, SeenCase
+from kernel_lsp.refine.guards.predicate import Predicate, QuantityKind, Side, Term, at_the_win, find_predicates
+from kernel_lsp.refine.guards.site import Guards, NotGuardedError, SeenCase, VariantChange
 from kernel_lsp.refine.language import refine_part
 from kernel_lsp.source.candidate import Candidate
 
@@ -28,7 +28,7 @@ _UNIT = 64  # largest power of two that fresh sizes are kept multiples of
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class CaseResult:
     """One case: time of a candidate over the baseline's, with its interval."""
 
     ratio: float
@@ -46,7 +46,7 @@ class SplitVariant:
     """A right candidate whose timed cases do not agree."""
 
     candidate: Candidate
-    cases: tuple[Measured, ...]
+    cases: tuple[CaseResult, ...]
 
     def sides(self, delta: float) -> tuple[Side, ...]:
         """Return the result of each case."""
@@ -101,7 +101,9 @@ class _Search:
         self._bench, self._variant, session = bench, variant, bench.session
         self._session, self._delta = session, session.settings.judge.delta
         self._sides = variant.sides(self._delta)
-        self._change = Change(session.target.baseline, variant.candidate, session.target.workload, seen_cases(session))
+        self._change = VariantChange(
+            session.target.baseline, variant.candidate, session.target.workload, seen_cases(session)
+        )
 
     async def run(self) -> Split:
         try:
@@ -226,7 +228,7 @@ def fresh_sizes(
     found: list[tuple[int, dict[str, int], str]] = []
     for term in predicate.terms:
         name = term.quantity.parameter
-        if not name or term.quantity.kind is not Kind.SIZE or isinstance(term.value, str):
+        if not name or term.quantity.kind is not QuantityKind.SIZE or isinstance(term.value, str):
             continue
         listed = {case.parameters[name] for case in cases}
         for side in (Side.WINS, Side.LOSES):

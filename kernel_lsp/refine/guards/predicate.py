@@ -34,8 +34,8 @@ class Side(StrEnum):
     EITHER = "either"
 
 
-class Kind(StrEnum):
-    """The kind of a quantity, which says what may be asked of it."""
+class QuantityKind(StrEnum):
+    """The kind of a quantity, which decides what a condition may compare."""
 
     SIZE = "size"
     ADDRESS = "address"
@@ -43,20 +43,20 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity:
+class GuardQuantity:
     """Something that a condition may ask.
 
     Attributes:
         text: as code writes it where the condition stands.
         name: as a person calls it.
-        kind: what may be asked of it.
+        kind: what a condition may compare.
         values: its value on each case: whole numbers, or names of types.
-        parameter: the parameter of the workload's cases that it equals; empty if it is none.
+        parameter: the parameter of the workload's cases that it equals; empty if it equals none.
     """
 
     text: str
     name: str
-    kind: Kind
+    kind: QuantityKind
     values: tuple[int | str, ...]
     parameter: str = ""
 
@@ -65,7 +65,7 @@ class Quantity:
 class Term:
     """One comparison: `>=` or `<` with a threshold, `%` for divisibility, `==` or `!=` with a type."""
 
-    quantity: Quantity
+    quantity: GuardQuantity
     operator: str
     value: int | str
 
@@ -105,7 +105,7 @@ class _Ranked:
     margin: float
 
 
-def find_predicates(quantities: Sequence[Quantity], sides: Sequence[Side]) -> Iterator[Predicate]:
+def find_predicates(quantities: Sequence[GuardQuantity], sides: Sequence[Side]) -> Iterator[Predicate]:
     """Yield the conditions of the simplest kind that separates the cases, best first; none where nothing does.
 
     A uniform workload, on which no case wins or none loses, has none.
@@ -135,7 +135,7 @@ def find_predicates(quantities: Sequence[Quantity], sides: Sequence[Side]) -> It
             return
 
 
-def find_predicate(quantities: Sequence[Quantity], sides: Sequence[Side]) -> Predicate | None:
+def find_predicate(quantities: Sequence[GuardQuantity], sides: Sequence[Side]) -> Predicate | None:
     """Return the best condition that separates the cases, None where nothing does; see `find_predicates`."""
     return next(find_predicates(quantities, sides), None)
 
@@ -188,8 +188,8 @@ def _pairs(
             yield predicate, min(first.margin, second.margin)
 
 
-def _thresholds(quantity: Quantity, cases: Sequence[int]) -> Iterator[_Ranked]:
-    if quantity.kind is not Kind.SIZE:
+def _thresholds(quantity: GuardQuantity, cases: Sequence[int]) -> Iterator[_Ranked]:
+    if quantity.kind is not QuantityKind.SIZE:
         return
     values = sorted({value for case in cases if isinstance(value := quantity.values[case], int)})
     for low, high in pairwise(values):
@@ -199,17 +199,17 @@ def _thresholds(quantity: Quantity, cases: Sequence[int]) -> Iterator[_Ranked]:
         yield _Ranked(Term(quantity, "<", border), margin)
 
 
-def _divisors(quantity: Quantity, cases: Sequence[int]) -> Iterator[_Ranked]:
-    if quantity.kind is Kind.SIZE:
+def _divisors(quantity: GuardQuantity, cases: Sequence[int]) -> Iterator[_Ranked]:
+    if quantity.kind is QuantityKind.SIZE:
         yield from (_Ranked(Term(quantity, "%", d), 1.0 / (1 + DIVISORS.index(d))) for d in DIVISORS)
 
 
-def _alignments(quantity: Quantity, cases: Sequence[int]) -> Iterator[_Ranked]:
-    if quantity.kind is Kind.ADDRESS:
+def _alignments(quantity: GuardQuantity, cases: Sequence[int]) -> Iterator[_Ranked]:
+    if quantity.kind is QuantityKind.ADDRESS:
         yield from (_Ranked(Term(quantity, "%", d), 1.0 / (1 + _ALIGNMENTS.index(d))) for d in _ALIGNMENTS)
 
 
-def _types(quantity: Quantity, cases: Sequence[int]) -> Iterator[_Ranked]:
-    if quantity.kind is Kind.DTYPE:
+def _types(quantity: GuardQuantity, cases: Sequence[int]) -> Iterator[_Ranked]:
+    if quantity.kind is QuantityKind.DTYPE:
         names = sorted({str(quantity.values[case]) for case in cases})
         yield from (_Ranked(Term(quantity, operator, name), 1.0) for operator in ("==", "!=") for name in names)

@@ -1,6 +1,6 @@
 """Guards in Python: at the head of the function that launches the kernel, in front of its unchanged body.
 
-What the variant changes stands beside the old text under names of its own: the kernels, the function itself, constants,
+The definitions that the variant changes stand beside the old ones under names of their own: the kernels, the function itself, constants,
 and whatever of the file lies between them.
 """
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernel_lsp.device.tensors import Argument, TensorSpec
-from kernel_lsp.refine.guards.predicate import Kind, Predicate, Quantity, Term
-from kernel_lsp.refine.guards.site import Change, NotGuardedError, comment, distinct, suffix
+from kernel_lsp.refine.guards.predicate import GuardQuantity, Predicate, QuantityKind, Term
+from kernel_lsp.refine.guards.site import NotGuardedError, VariantChange, comment, distinct, suffix
 from kernel_lsp.source.python import names_read, python_ast_if_any
 from kernel_lsp.source.text import Edit, Lines, Span, apply_edits, indent_unit
 from kernel_lsp.workload.capture import leaves_of, read_capture
@@ -19,13 +19,13 @@ from kernel_lsp.workload.capture import leaves_of, read_capture
 class PythonGuards:
     """Guarded dispatch for Python files with a function that launches their kernels."""
 
-    def quantities(self, change: Change) -> list[Quantity]:
+    def quantities(self, change: VariantChange) -> list[GuardQuantity]:
         """Return the sizes, numbers, addresses and types of the arguments of that function."""
         _, given = called(change)
         found = [q for name, at in given.items() for q in _of_argument(name, [c.arguments[at] for c in change.cases])]
         return distinct(found, change.cases)
 
-    def write(self, change: Change, predicate: Predicate, why: str) -> str:
+    def write(self, change: VariantChange, predicate: Predicate, why: str) -> str:
         """Return the file with the variant behind a condition."""
         old, new = _File.of(change.base.kernel.text), _File.of(change.variant.kernel.text)
         entry, _ = called(change)
@@ -83,7 +83,7 @@ class _File:
         return self.lines.offset(line)
 
 
-def called(change: Change) -> tuple[str, dict[str, int]]:
+def called(change: VariantChange) -> tuple[str, dict[str, int]]:
     """Return the name of the function that `launch` calls, and for its parameters the numbers of the inputs given.
 
     Raises:
@@ -140,21 +140,25 @@ def _called_by(text: str, functions: Mapping[str, ast.FunctionDef]) -> tuple[str
     }
 
 
-def _of_argument(name: str, values: Sequence[Argument]) -> Iterator[Quantity]:
+def _of_argument(name: str, values: Sequence[Argument]) -> Iterator[GuardQuantity]:
     tensors = [value for value in values if isinstance(value, TensorSpec)]
     if len(tensors) == len(values):
         rank = min(len(tensor.shape) for tensor in tensors)
         if all(len(tensor.shape) == rank for tensor in tensors):
             for axis in range(rank):
                 text = f"{name}.shape[{axis}]"
-                yield Quantity(text, text, Kind.SIZE, tuple(tensor.shape[axis] for tensor in tensors))
-        yield Quantity(f"{name}.numel()", f"{name}.numel()", Kind.SIZE, tuple(tensor.numbers for tensor in tensors))
+                yield GuardQuantity(text, text, QuantityKind.SIZE, tuple(tensor.shape[axis] for tensor in tensors))
+        yield GuardQuantity(
+            f"{name}.numel()", f"{name}.numel()", QuantityKind.SIZE, tuple(tensor.numbers for tensor in tensors)
+        )
         places = tuple(tensor.offset for tensor in tensors)
-        yield Quantity(f"{name}.data_ptr()", f"address of {name}", Kind.ADDRESS, places)
-        yield Quantity(f"{name}.dtype", f"{name}.dtype", Kind.DTYPE, tuple(tensor.dtype for tensor in tensors))
+        yield GuardQuantity(f"{name}.data_ptr()", f"address of {name}", QuantityKind.ADDRESS, places)
+        yield GuardQuantity(
+            f"{name}.dtype", f"{name}.dtype", QuantityKind.DTYPE, tuple(tensor.dtype for tensor in tensors)
+        )
     numbers = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
     if len(numbers) == len(values):
-        yield Quantity(name, name, Kind.SIZE, tuple(numbers))
+        yield GuardQuantity(name, name, QuantityKind.SIZE, tuple(numbers))
 
 
 def _written(old: _File, new: _File, entry: str, predicate: Predicate, why: str) -> str:
@@ -239,7 +243,7 @@ def _renamed(file: _File, node: ast.stmt, names: Mapping[str, str]) -> str:
 
 
 def _condition(term: Term, file: _File) -> str:
-    if term.quantity.kind is not Kind.DTYPE:
+    if term.quantity.kind is not QuantityKind.DTYPE:
         return term.render(term.quantity.text)
     if not any(
         isinstance(one, ast.Import) and any(a.name == "torch" and not a.asname for a in one.names)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from kernel_lsp.compiler.plan import Launch
 from kernel_lsp.device.tensors import Argument
-from kernel_lsp.refine.guards.predicate import Predicate, Quantity, Term
+from kernel_lsp.refine.guards.predicate import GuardQuantity, Predicate, Term
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.workload.spec import WorkloadFile
 
@@ -21,7 +21,7 @@ class NotGuardedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SeenCase:
-    """What is known of one timed case.
+    """One timed case, as far as it is known.
 
     Attributes:
         parameters: those of its entries in CASES that are whole numbers.
@@ -35,7 +35,7 @@ class SeenCase:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class VariantChange:
     """A variant of a file, its workload, and what is known of the timed cases."""
 
     base: Candidate
@@ -52,7 +52,7 @@ class Change:
 class Guards(Protocol):
     """Guarded dispatch in one language."""
 
-    def quantities(self, change: Change) -> list[Quantity]:
+    def quantities(self, change: VariantChange) -> list[GuardQuantity]:
         """Return what a condition may ask at the place of the guard, those to prefer first.
 
         Raises:
@@ -60,7 +60,7 @@ class Guards(Protocol):
         """
         ...
 
-    def write(self, change: Change, predicate: Predicate, why: str) -> str:
+    def write(self, change: VariantChange, predicate: Predicate, why: str) -> str:
         """Return the file's text with the variant beside the old text, behind a condition.
 
         Nothing of the old text is taken away or changed: without what was put in, it is the same byte for byte.
@@ -76,19 +76,19 @@ class Guards(Protocol):
         ...
 
 
-def distinct(quantities: Sequence[Quantity], cases: Sequence[SeenCase]) -> list[Quantity]:
+def distinct(quantities: Sequence[GuardQuantity], cases: Sequence[SeenCase]) -> list[GuardQuantity]:
     """Return the quantities that differ between cases, each once, under the name of the case's parameter it equals.
 
     Of several with equal values the first stays.
     """
-    found: dict[tuple[object, ...], Quantity] = {}
+    found: dict[tuple[object, ...], GuardQuantity] = {}
     for quantity in quantities:
         if len(set(quantity.values)) < 2:
             continue
         names = set[str].intersection(*(set(case.parameters) for case in cases))
         own = [name for name in sorted(names) if tuple(case.parameters[name] for case in cases) == quantity.values]
         parameter = next((name for name in own if name == quantity.text), own[0] if own else "")
-        named = Quantity(quantity.text, parameter or quantity.name, quantity.kind, quantity.values, parameter)
+        named = GuardQuantity(quantity.text, parameter or quantity.name, quantity.kind, quantity.values, parameter)
         found.setdefault((quantity.kind, quantity.values), named)
     return list(found.values())
 

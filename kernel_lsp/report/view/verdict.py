@@ -17,6 +17,7 @@ from kernel_lsp.report.view.kernels import kernels_section, recorded_instruction
 from kernel_lsp.report.view.parts import Code, CodeKind, Column, FactList, Head, More, Part, ReportSection, Table, View
 from kernel_lsp.report.view.plots import Axis, Ink, Mark, Plot, Point, Shape
 from kernel_lsp.report.view.program import program_section
+from kernel_lsp.report.view.split import split_section
 from kernel_lsp.report.view.timing import sustained_section, time_section
 from kernel_lsp.report.view.words import tone_of
 
@@ -93,6 +94,7 @@ def _build_log(verdict: Verdict) -> ReportSection | None:
 
 _SECTIONS: tuple[Callable[[Verdict], ReportSection | None], ...] = (
     time_section,
+    split_section,
     program_section,
     sustained_section,
     mismatch_section,

@@ -181,7 +181,6 @@ class OracleRole(Protocol):
     def vary(self, request: "Vary", /) -> Varied: ...
     def touch(self, request: "Touch", /) -> Made: ...
     def other_sizes(self, request: "OtherSizes", /) -> tuple[str, ...]: ...
-    def add_cases(self, request: "AddCases", /) -> tuple[str, ...]: ...
     def rehearse(self, request: "RehearseReference", /) -> None: ...
     def attach(self, request: "Attach", /) -> None: ...
     def detach(self, request: "Detach", /) -> None: ...
@@ -225,29 +224,15 @@ class OtherSizes(Request[OracleRole, tuple[str, ...]], frozen=True, kw_only=True
     """Add cases that the workload does not list to its own, and name them, as `workload.other_sizes` finds them.
 
     There are none of a KernelBench problem, or where the contract says so. All have small inputs, or those that are
-    `near` the largest listed case hardly larger ones, and are chosen by chance.
+    `near` the largest listed case hardly larger ones, and are chosen by chance. With `changes` each is a listed case,
+    by its number, with other whole numbers; "" names those that the contract or their size excludes.
     """
 
     near: bool = False
+    changes: tuple[tuple[int, dict[str, int]], ...] = ()
 
     def answered_by(self, role: OracleRole) -> tuple[str, ...]:
         return role.other_sizes(self)
-
-
-class AddCases(Request[OracleRole, tuple[str, ...]], frozen=True, kw_only=True):
-    """Add cases to the workload's own, each one of these with other whole numbers, and name them.
-
-    Those that the contract excludes, or for which `inputs` makes much more than for any listed case, are not added:
-    their name is empty.
-
-    Attributes:
-        changes: for each new case the number of the case that it is made of, and the entries that change.
-    """
-
-    changes: tuple[tuple[int, dict[str, int]], ...]
-
-    def answered_by(self, role: OracleRole) -> tuple[str, ...]:
-        return role.add_cases(self)
 
 
 class Prepare(Request[OracleRole, Made], frozen=True, kw_only=True):

@@ -146,7 +146,7 @@ class Draws:
         random.SystemRandom().shuffle(cases)
         return self._add([case for case in cases if self._is_within(case, most)][: policy.NEAR_SIZES])
 
-    def add_cases(self, changes: Sequence[tuple[int, Mapping[str, int]]]) -> tuple[str, ...]:
+    def add_changed(self, changes: Sequence[tuple[int, Mapping[str, int]]]) -> tuple[str, ...]:
         """Add listed cases with other numbers in them to the workload's own, and name them; "" for what is left out."""
         workload, contract = self.workload, self.workload.contract
         if workload.problem is not None or workload.captured is not None or contract.listed_sizes:

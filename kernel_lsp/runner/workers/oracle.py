@@ -124,11 +124,9 @@ class Oracle:
 
     def other_sizes(self, request: messages.OtherSizes, /) -> tuple[str, ...]:
         """Add cases that the workload does not list, and name them."""
+        if request.changes:
+            return self.draws.add_changed(request.changes)
         return self.draws.add_sizes_near_the_largest() if request.near else self.draws.add_other_sizes()
-
-    def add_cases(self, request: messages.AddCases, /) -> tuple[str, ...]:
-        """Add cases like listed ones, with other sizes, and name them."""
-        return self.draws.add_cases(request.changes)
 
     def prepare(self, request: messages.Prepare, /) -> Made:
         """Make inputs under a key."""

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_lsp.refine.guards.predicate import (
-    Kind,
-    Quantity,
+    GuardQuantity,
+    QuantityKind,
     Side,
     at_the_win,
     find_predicate,
@@ -22,22 +22,22 @@ W, L, E = Side.WINS, Side.LOSES, Side.EITHER
 SIDES = st.lists(st.sampled_from([W, L, E]), min_size=1, max_size=8)
 
 
-def size(name: str, *values: int) -> Quantity:
-    return Quantity(name, name, Kind.SIZE, values)
+def size(name: str, *values: int) -> GuardQuantity:
+    return GuardQuantity(name, name, QuantityKind.SIZE, values)
 
 
 @st.composite
-def workloads(draw: st.DrawFn) -> tuple[list[Quantity], list[Side]]:
+def workloads(draw: st.DrawFn) -> tuple[list[GuardQuantity], list[Side]]:
     sides = draw(SIDES)
     numbers = st.lists(st.integers(0, 10_000), min_size=len(sides), max_size=len(sides))
     names = st.lists(st.sampled_from(["float16", "float32"]), min_size=len(sides), max_size=len(sides))
     quantities = [size(name, *draw(numbers)) for name in ("rows", "cols")]
-    quantities.append(Quantity("x.dtype", "x.dtype", Kind.DTYPE, tuple(draw(names))))
+    quantities.append(GuardQuantity("x.dtype", "x.dtype", QuantityKind.DTYPE, tuple(draw(names))))
     return quantities, sides
 
 
 @given(workloads())
-def test_all_that_is_found_separates(workload: tuple[list[Quantity], list[Side]]) -> None:
+def test_all_that_is_found_separates(workload: tuple[list[GuardQuantity], list[Side]]) -> None:
     quantities, sides = workload
     for predicate in find_predicates(quantities, sides):
         assert 1 <= len(predicate.terms) <= 2
@@ -46,7 +46,7 @@ def test_all_that_is_found_separates(workload: tuple[list[Quantity], list[Side]]
 
 
 @given(workloads())
-def test_two_terms_are_joined_only_where_one_is_not_enough(workload: tuple[list[Quantity], list[Side]]) -> None:
+def test_two_terms_are_joined_only_where_one_is_not_enough(workload: tuple[list[GuardQuantity], list[Side]]) -> None:
     quantities, sides = workload
     found = find_predicate(quantities, sides)
     clear = [case for case, side in enumerate(sides) if side is not E]
@@ -59,17 +59,19 @@ def test_two_terms_are_joined_only_where_one_is_not_enough(workload: tuple[list[
 
 
 @given(workloads(), st.randoms())
-def test_the_order_of_cases_does_not_matter(workload: tuple[list[Quantity], list[Side]], chance: random.Random) -> None:
+def test_the_order_of_cases_does_not_matter(
+    workload: tuple[list[GuardQuantity], list[Side]], chance: random.Random
+) -> None:
     quantities, sides = workload
     order = list(range(len(sides)))
     chance.shuffle(order)
-    shuffled = [Quantity(q.text, q.name, q.kind, tuple(q.values[n] for n in order)) for q in quantities]
+    shuffled = [GuardQuantity(q.text, q.name, q.kind, tuple(q.values[n] for n in order)) for q in quantities]
     found, again = find_predicate(quantities, sides), find_predicate(shuffled, [sides[n] for n in order])
     assert str(found) == str(again)
 
 
 @given(workloads(), st.sampled_from([W, L]))
-def test_a_uniform_workload_has_no_condition(workload: tuple[list[Quantity], list[Side]], side: Side) -> None:
+def test_a_uniform_workload_has_no_condition(workload: tuple[list[GuardQuantity], list[Side]], side: Side) -> None:
     quantities, sides = workload
     assert find_predicate(quantities, [side if one is not E else E for one in sides]) is None
 
@@ -113,13 +115,13 @@ def test_a_border_may_move_to_the_size_that_wins() -> None:
         ([size("rows", 8, 8)], [L, W], None),
     ],
 )
-def test_conditions(quantities: list[Quantity], sides: list[Side], said: str | None) -> None:
+def test_conditions(quantities: list[GuardQuantity], sides: list[Side], said: str | None) -> None:
     found = find_predicate(quantities, sides)
     assert (found and str(found)) == said
 
 
 def test_types_and_alignments() -> None:
-    kinds = Quantity("x.dtype", "x.dtype", Kind.DTYPE, ("float16", "float32", "float16"))
+    kinds = GuardQuantity("x.dtype", "x.dtype", QuantityKind.DTYPE, ("float16", "float32", "float16"))
     assert str(find_predicate([kinds], [W, L, W])) == "x.dtype == float16"
-    places = Quantity("x.data_ptr()", "address of x", Kind.ADDRESS, (0, 4, 256))
+    places = GuardQuantity("x.data_ptr()", "address of x", QuantityKind.ADDRESS, (0, 4, 256))
     assert str(find_predicate([places], [W, L, W])) == "address of x % 16 == 0"

@@ -13,7 +13,7 @@ from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import Outcome, Stage, Verdict
 from kernel_lsp.refine.guards.predicate import Predicate, Side, find_predicate
-from kernel_lsp.refine.guards.site import Change, Guards, NotGuardedError, SeenCase
+from kernel_lsp.refine.guards.site import Guards, NotGuardedError, SeenCase, VariantChange
 from kernel_lsp.refine.language import refine_part
 from tests.scale_kernel import KERNEL, WORKLOAD
 
@@ -77,7 +77,7 @@ def vector(n: int) -> SeenCase:
 
 
 def guarded(target: Target, variant: str, cases: list[SeenCase], sides: list[Side]) -> tuple[str, Predicate]:
-    change = Change(target.baseline, target.version(variant, "variant", "user"), target.workload, tuple(cases))
+    change = VariantChange(target.baseline, target.version(variant, "variant", "user"), target.workload, tuple(cases))
     predicate = find_predicate(guards_of(target).quantities(change), sides)
     assert predicate is not None
     return guards_of(target).write(change, predicate, "Measured: twice as fast from here on."), predicate
@@ -205,7 +205,7 @@ __global__ void scale(const T* x, T* y, int n) {
 )
 def test_what_cannot_be_guarded_is_said(change: tuple[str, str], why: str | None, tmp_path: Path) -> None:
     target = cuda_target(tmp_path)
-    made = Change(
+    made = VariantChange(
         target.baseline,
         target.version(KERNEL.replace(*change), "variant", "user"),
         target.workload,
@@ -223,7 +223,7 @@ def test_a_variant_with_another_launch_is_not_guarded_in_a_kernel(tmp_path: Path
     target = cuda_target(tmp_path)
     other = target.version(KERNEL, "variant", "user", WORKLOAD.replace("(128,)", "(64,)"))
     with pytest.raises(NotGuardedError, match="changes how the kernel is launched"):
-        guards_of(target).quantities(Change(target.baseline, other, target.workload, (vector(40), vector(100))))
+        guards_of(target).quantities(VariantChange(target.baseline, other, target.workload, (vector(40), vector(100))))
 
 
 def judged(target: Target, text: str, folder: Path) -> Verdict:
