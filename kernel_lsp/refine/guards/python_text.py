@@ -1,7 +1,7 @@
 """Guards in Python: at the head of the function that launches the kernel, in front of its unchanged body.
 
-The definitions that the variant changes stand beside the old ones under names of their own: the kernels, the function itself, constants,
-and whatever of the file lies between them.
+The definitions that the variant changes stand beside the old ones under names of their own: kernels, the function
+itself, constants, and whatever of the file lies between them.
 """
 
 import ast

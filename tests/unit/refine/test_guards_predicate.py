@@ -19,6 +19,7 @@ from kernel_lsp.refine.guards.predicate import (
 pytestmark = pytest.mark.fast
 
 W, L, E = Side.WINS, Side.LOSES, Side.EITHER
+Workload = tuple[list[GuardQuantity], list[Side]]
 SIDES = st.lists(st.sampled_from([W, L, E]), min_size=1, max_size=8)
 
 
@@ -27,7 +28,7 @@ def size(name: str, *values: int) -> GuardQuantity:
 
 
 @st.composite
-def workloads(draw: st.DrawFn) -> tuple[list[GuardQuantity], list[Side]]:
+def workloads(draw: st.DrawFn) -> Workload:
     sides = draw(SIDES)
     numbers = st.lists(st.integers(0, 10_000), min_size=len(sides), max_size=len(sides))
     names = st.lists(st.sampled_from(["float16", "float32"]), min_size=len(sides), max_size=len(sides))
@@ -37,7 +38,7 @@ def workloads(draw: st.DrawFn) -> tuple[list[GuardQuantity], list[Side]]:
 
 
 @given(workloads())
-def test_all_that_is_found_separates(workload: tuple[list[GuardQuantity], list[Side]]) -> None:
+def test_all_that_is_found_separates(workload: Workload) -> None:
     quantities, sides = workload
     for predicate in find_predicates(quantities, sides):
         assert 1 <= len(predicate.terms) <= 2
@@ -46,7 +47,7 @@ def test_all_that_is_found_separates(workload: tuple[list[GuardQuantity], list[S
 
 
 @given(workloads())
-def test_two_terms_are_joined_only_where_one_is_not_enough(workload: tuple[list[GuardQuantity], list[Side]]) -> None:
+def test_two_terms_are_joined_only_where_one_is_not_enough(workload: Workload) -> None:
     quantities, sides = workload
     found = find_predicate(quantities, sides)
     clear = [case for case, side in enumerate(sides) if side is not E]
@@ -59,9 +60,7 @@ def test_two_terms_are_joined_only_where_one_is_not_enough(workload: tuple[list[
 
 
 @given(workloads(), st.randoms())
-def test_the_order_of_cases_does_not_matter(
-    workload: tuple[list[GuardQuantity], list[Side]], chance: random.Random
-) -> None:
+def test_the_order_of_cases_does_not_matter(workload: Workload, chance: random.Random) -> None:
     quantities, sides = workload
     order = list(range(len(sides)))
     chance.shuffle(order)
@@ -71,7 +70,7 @@ def test_the_order_of_cases_does_not_matter(
 
 
 @given(workloads(), st.sampled_from([W, L]))
-def test_a_uniform_workload_has_no_condition(workload: tuple[list[GuardQuantity], list[Side]], side: Side) -> None:
+def test_a_uniform_workload_has_no_condition(workload: Workload, side: Side) -> None:
     quantities, sides = workload
     assert find_predicate(quantities, [side if one is not E else E for one in sides]) is None
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from kernel_lsp.device.tensors import TensorSpec
 from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import Outcome, Stage, Verdict
-from kernel_lsp.refine.guards.predicate import Predicate, Side, find_predicate
+from kernel_lsp.refine.guards.guarded import fresh_sizes
+from kernel_lsp.refine.guards.predicate import GuardQuantity, Predicate, QuantityKind, Side, Term, find_predicate
 from kernel_lsp.refine.guards.site import Guards, NotGuardedError, SeenCase, VariantChange
 from kernel_lsp.refine.language import refine_part
+from kernel_lsp.runner.messages.oracle import OtherSizes
 from tests.scale_kernel import KERNEL, WORKLOAD
 
 TRITON = '''"""Halves a tensor, a row a program."""
@@ -58,6 +61,7 @@ def reference(x):
 def launch(module, x):
     return module.halve(x)
 '''
+N = GuardQuantity("n", "n", QuantityKind.SIZE, (40, 100), "n")
 SLOW, QUICK = "0.5 * tl.load(x_ptr + start + at, mask=mask)", "tl.load(x_ptr + start + at, mask=mask) / 2"
 
 
@@ -233,6 +237,43 @@ def judged(target: Target, text: str, folder: Path) -> Verdict:
             return await session.judge(target.version(text, "guarded", "user"))
 
     return asyncio.run(main())
+
+
+def test_a_session_knows_what_kernels_are_given_and_adds_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    async def main() -> tuple[list[tuple[object, ...]], tuple[str, ...]]:
+        settings, _ = load_settings(overrides={"judge.families": ["normal"], "paths.cache": tmp_path / "cache"})
+        async with open_session(cuda_target(tmp_path), settings) as session:
+            assert session.baseline_built is not None
+            assert session.harness is not None
+            asked = ((0, {"n": 64}), (1, {"n": 1 << 40}), (1, {"n": 96}))
+            added = await session.harness.oracle(OtherSizes(changes=asked))
+            return [launch.arguments for plan in session.baseline_built.plans for launch in plan.launches], added
+
+    assert asyncio.run(main()) == ([(None, None, 40), (None, None, 100)], ("n=64", "", "n=96"))
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("predicate", "expected"),
+    [
+        (Predicate((Term(N, ">=", 64),)), [(1, {"n": 64}, "new"), (0, {"n": 60}, "old")]),
+        (Predicate((Term(N, ">=", 100),)), [(1, {"n": 104}, "new"), (0, {"n": 96}, "old")]),
+        (Predicate((Term(replace(N, parameter=""), ">=", 64),)), []),
+    ],
+)
+def test_fresh_sizes_lie_on_both_sides_of_the_border(predicate: Predicate, expected: object) -> None:
+    assert fresh_sizes(predicate, (vector(40), vector(100)), [Side.LOSES, Side.WINS]) == expected
+
+
+@pytest.mark.fast
+def test_fresh_sizes_keep_their_remainder() -> None:
+    lengths = GuardQuantity("n", "n", QuantityKind.SIZE, (64, 80, 41), "n")
+    found = fresh_sizes(
+        Predicate((Term(lengths, "%", 16),)), (vector(64), vector(80), vector(41)), [Side.WINS, Side.WINS, Side.LOSES]
+    )
+    assert found == [(0, {"n": 96}, "new"), (2, {"n": 57}, "old")]
 
 
 @pytest.mark.parametrize("wrong", [False, True])
