@@ -59,7 +59,8 @@ class _File:
     def of(cls, source: SourceFile) -> "_File":
         data = source.text.encode()
         seen = outline(data)
-        return cls(data, seen.declarations, tuple(data[s.start : s.end].decode().strip() for s in seen.directives))
+        outside = [s for s in seen.directives if not any(one.span.holds(s) for one in seen.declarations)]
+        return cls(data, seen.declarations, tuple(data[s.start : s.end].decode().strip() for s in outside))
 
     def text(self, span: Span) -> str:
         return self.data[span.start : span.end].decode()
@@ -142,7 +143,7 @@ def _written(old: _File, new: _File, before: Kernel, after: Kernel, predicate: P
     parameters, body = new.text(Span(taken.start, taken.end)), new.text(made.body)
     copies = [new.text(one.span) for one in new.declarations if name_of(one) in names and one is not made]
     head = f"__device__ __forceinline__ void {helper}"
-    copies.append(f"{template}\n{head}{parameters} {body}" if template else f"{head}{parameters} {body}")
+    copies.append("\n".join(filter(None, (template, f"{head}{parameters} {body}"))))
     placed = "".join(f"{line}\n" for line in lines) + "".join(f"{_renamed(one, names)}\n\n" for one in copies)
     unit = indent_unit(old.data.decode())
     joined = {"and": " && ", "or": " || "}[predicate.joined]

@@ -148,7 +148,7 @@ class _Search:
         where = f" on {self._session.gpu.name}" if self._session.gpu else ""
         return (
             f"Measured{where}: this path is {self._range(new)} as fast as the other for {self._names(new)}. "
-            f"For {self._names(old)} it would be {self._range(old)}, so they keep the code below."
+            f"For {self._names(old)} it would be {self._range(old)}: there the code below stays."
         )
 
     def _range(self, cases: Sequence[int]) -> str:
