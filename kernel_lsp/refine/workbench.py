@@ -500,7 +500,9 @@ class Workbench:
 
     def _keep_cases(self, candidate: Candidate, cases: Sequence[CaseResult]) -> None:
         """Keep what a candidate took on each case; a later measurement counts."""
-        if len(cases) > 1 and not candidate.origin.startswith(GUARD):
+        measured = self.session.measured
+        whole = measured is not None and len(cases) == len(measured.cases)
+        if whole and len(cases) > 1 and not candidate.origin.startswith(GUARD):
             self._splits[candidate.digest] = SplitVariant(candidate, tuple(cases))
 
     def _rejected(self, candidate: Candidate) -> bool:

@@ -5,6 +5,7 @@ The file with the condition is judged as a whole, as any other candidate: what t
 
 import ast
 import contextlib
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from kernel_lsp.refine.guards.predicate import Predicate, QuantityKind, Side, Te
 from kernel_lsp.refine.guards.site import Guards, NotGuardedError, SeenCase, VariantChange
 from kernel_lsp.refine.language import refine_part
 from kernel_lsp.source.candidate import Candidate
+
+log = logging.getLogger("kernel-lsp")
 
 GUARD = "guard:"
 """Beginning of the origin of a guarded candidate; the variant's own follows."""
@@ -113,6 +116,9 @@ class _Search:
             return await self._first_that_holds(guards)
         except NotGuardedError as error:
             return self._split(note=f"it cannot be guarded: {error}")
+        except (LookupError, ValueError, RecursionError) as error:  # a defect, such as edits that overlap
+            log.error("no guard could be written for `%s`", self._variant.candidate.label, exc_info=error)
+            return self._split(note="it cannot be guarded: its text is not plain enough")
 
     async def _first_that_holds(self, guards: Guards) -> Split:
         quantities = guards.quantities(self._change)

@@ -95,15 +95,31 @@ def called(change: VariantChange) -> tuple[str, dict[str, int]]:
         capture = read_capture(change.workload.source.text, change.workload.source.path)
         names = [leaf.name for leaf in leaves_of(capture.cases[0])]
         entry, given = capture.function, {name: at for at, name in enumerate(names)}
-    else:
+    elif change.workload.has_launch:
         entry, given = _called_by(change.launch_text, functions)
+    else:
+        entry, given = _only_public(functions)
     host = functions.get(entry)
     if host is None:
         raise NotGuardedError("no function at the top of the file launches the kernel")
     if change.base.launch != change.variant.launch:
         raise NotGuardedError("the variant changes the workload's `launch`")
     own = {one.arg for one in (*host.args.posonlyargs, *host.args.args, *host.args.kwonlyargs)}
-    return entry, {name: at for name, at in given.items() if name in own}
+    known = min((len(case.arguments) for case in change.cases), default=0)
+    return entry, {name: at for name, at in given.items() if name in own and at < known}
+
+
+def _only_public(functions: Mapping[str, ast.FunctionDef]) -> tuple[str, dict[str, int]]:
+    """Return the function that is called where there is no `launch`: the one that anybody may call."""
+    public = [
+        function
+        for name, function in functions.items()
+        if not name.startswith("_") and name not in ("inputs", "reference") and not function.decorator_list
+    ]
+    if len(public) != 1:
+        raise NotGuardedError("it is not plain which function of the file launches the kernel")
+    taken = public[0].args
+    return public[0].name, {one.arg: at for at, one in enumerate((*taken.posonlyargs, *taken.args))}
 
 
 def _called_by(text: str, functions: Mapping[str, ast.FunctionDef]) -> tuple[str, dict[str, int]]:

@@ -135,6 +135,19 @@ def test_triton_dispatches_in_the_function_that_launches(tmp_path: Path) -> None
 
 
 @pytest.mark.fast
+def test_without_a_launch_the_only_public_function_is_the_place(tmp_path: Path) -> None:
+    text = TRITON.partition("def launch")[0]
+    (tmp_path / "halve.py").write_text(text)
+    made, _ = guarded(
+        make_target(tmp_path / "halve.py"),
+        text.replace(SLOW, QUICK),
+        [matrix(2, 40), matrix(9, 24)],
+        [Side.LOSES, Side.WINS],
+    )
+    assert "    if x.shape[0] >= 4:\n        return _halve_rows_from_4(x, factor=factor)\n" in made
+
+
+@pytest.mark.fast
 def test_constants_that_the_variant_changes_get_names_of_their_own(tmp_path: Path) -> None:
     variant = TRITON.replace("WARPS = 1", "WARPS = 4\nSTAGES = 2").replace(
         "num_warps=WARPS", "num_warps=WARPS, num_stages=STAGES"
