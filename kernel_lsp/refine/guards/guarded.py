@@ -7,10 +7,10 @@ import ast
 import contextlib
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from kernel_lsp.compiler.plan import Launch
 from kernel_lsp.judge.fresh_sizes import FreshResult, FreshSize, try_sizes
@@ -22,6 +22,7 @@ from kernel_lsp.refine.guards.site import Guards, NotGuardedError, SeenCase, Var
 from kernel_lsp.refine.language import refine_part
 from kernel_lsp.source.candidate import Candidate
 
+_T = TypeVar("_T")
 log = logging.getLogger("kernel-lsp")
 
 GUARD = "guard:"
@@ -116,12 +117,9 @@ class _Search:
             return await self._first_that_holds(guards)
         except NotGuardedError as error:
             return self._split(note=f"it cannot be guarded: {error}")
-        except (LookupError, ValueError, RecursionError) as error:  # a defect, such as edits that overlap
-            log.error("no guard could be written for `%s`", self._variant.candidate.label, exc_info=error)
-            return self._split(note="it cannot be guarded: its text is not plain enough")
 
     async def _first_that_holds(self, guards: Guards) -> Split:
-        quantities = guards.quantities(self._change)
+        quantities = self._plainly(lambda: guards.quantities(self._change))
         note = "no condition of one or two terms separates them"
         for first in islice(find_predicates(quantities, self._sides), _CONDITIONS):
             for predicate in dict.fromkeys((first, at_the_win(first, self._sides))):
@@ -141,9 +139,17 @@ class _Search:
                 note = f"the file with `{predicate}` is {verdict.verdict} as a whole: {verdict.reason}"
         return self._split(note=note)
 
+    def _plainly(self, make: Callable[[], _T]) -> _T:
+        """Return what is made of the texts; a defect in that, such as edits that overlap, ends this variant alone."""
+        try:
+            return make()
+        except (LookupError, ValueError, RecursionError) as error:
+            log.error("no guard could be written for `%s`", self._variant.candidate.label, exc_info=error)
+            raise NotGuardedError("its text is not plain enough") from error
+
     def _candidate(self, guards: Guards, predicate: Predicate) -> Candidate:
         base, variant = self._change.base, self._change.variant
-        text = guards.write(self._change, predicate, self._why(predicate))
+        text = self._plainly(lambda: guards.write(self._change, predicate, self._why(predicate)))
         label = f"guarded: {predicate}; {variant.label}"
         return self._session.target.version(text, label, f"{GUARD}{variant.origin}", base.launch and base.launch.text)
 

@@ -18,6 +18,9 @@ from kernel_lsp.refine.guards.predicate import GuardQuantity, Predicate, Quantit
 from kernel_lsp.refine.guards.site import Guards, NotGuardedError, SeenCase, VariantChange
 from kernel_lsp.refine.language import refine_part
 from kernel_lsp.runner.messages.oracle import OtherSizes
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.workload.capture import Capture, CapturedCase, capture_text
+from kernel_lsp.workload.spec import WorkloadFile
 from tests.scale_kernel import KERNEL, WORKLOAD
 
 TRITON = '''"""Halves a tensor, a row a program."""
@@ -145,6 +148,22 @@ def test_without_a_launch_the_only_public_function_is_the_place(tmp_path: Path) 
         [Side.LOSES, Side.WINS],
     )
     assert "    if x.shape[0] >= 4:\n        return _halve_rows_from_4(x, factor=factor)\n" in made
+
+
+@pytest.mark.fast
+def test_a_captured_function_is_the_place_of_its_guard(tmp_path: Path) -> None:
+    target, tensor = (
+        triton_target(tmp_path),
+        {"kind": "tensor", "dtype": "float32", "shape": [2, 40], "stride": [40, 1]},
+    )
+    case = CapturedCase({"x": tensor, "factor": {"kind": "float", "value": 1.0}}, (), 1, 3, 0.1)
+    capture = Capture("train.py", str(target.source.path), "halve", ("halve_kernel",), TRITON, (case,), 3)
+    file = SourceFile(tmp_path / capture.file_name, capture_text(capture))
+    captured = replace(target, workload=WorkloadFile(file, target.source.path, False, True, captured=True))
+    cases = [replace(one, parameters={}, arguments=(*one.arguments, 1.0)) for one in (matrix(2, 40), matrix(9, 40))]
+    text, predicate = guarded(captured, TRITON.replace(SLOW, QUICK), cases, [Side.LOSES, Side.WINS])
+    assert str(predicate) == "x.shape[0] >= 4"
+    assert "        return _halve_x_0_from_4(x, factor=factor)\n" in text
 
 
 @pytest.mark.fast
