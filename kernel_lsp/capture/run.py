@@ -66,11 +66,35 @@ def capture_program(
     """
     _prepare(folder)
     with tempfile.TemporaryDirectory(prefix="kernel-lsp-capture-") as scratch:
-        environment = _environment(os.environ, Path(scratch), kernels, rank)
-        code = _run(command, environment | _emulated(os.environ) if emulate else environment, aside=aside)
+        more = {"KERNEL_LSP_CAPTURE_KERNELS": "\n".join(kernels)}
+        code = run_program(command, Path(scratch), more, emulate=emulate, rank=rank, aside=aside)
         seen = read_seen(Path(scratch))
         emulated, unable = read_processes(Path(scratch)), read_unable(Path(scratch))
     return Captured(code, seen, tuple(_write(capture, folder) for capture in seen.captures), emulated, unable)
+
+
+def run_program(
+    command: Sequence[str],
+    scratch: Path,
+    more: Mapping[str, str],
+    *,
+    emulate: bool = False,
+    rank: int = 0,
+    aside: bool = False,
+) -> int:
+    """Run a program to its end with ours in its Python processes; return its exit code, see `Captured`.
+
+    Args:
+        command: the program and its arguments.
+        scratch: receives the records of its processes.
+        more: of its environment, what says what is to be done there.
+        emulate, rank, aside: see `capture_program`.
+
+    Raises:
+        SourceError: the program cannot be started.
+    """
+    environment = {**_environment(os.environ, scratch, rank), **more}
+    return _run(command, environment | _emulated(os.environ) if emulate else environment, aside=aside)
 
 
 def program_name(command: Sequence[str]) -> str:
@@ -97,15 +121,14 @@ def _write(capture: Capture, folder: Path) -> Path:
     return path
 
 
-def _environment(own: Mapping[str, str], scratch: Path, kernels: Sequence[str], rank: int) -> dict[str, str]:
-    """Return the program's environment: the recorder's folder comes first in Python's search path."""
+def _environment(own: Mapping[str, str], scratch: Path, rank: int) -> dict[str, str]:
+    """Return the program's environment: the folder of what is ours comes first in Python's search path."""
     before = own.get("PYTHONPATH", "")
     return {
         **own,
         "PYTHONPATH": os.pathsep.join(filter(None, (str(_INJECT), before))),
         "KERNEL_LSP_CAPTURE": str(scratch),
         "KERNEL_LSP_CAPTURE_RANK": str(rank),
-        "KERNEL_LSP_CAPTURE_KERNELS": "\n".join(kernels),
     }
 
 

@@ -1,5 +1,6 @@
-"""`kernel-lsp capture`: runs a program, and makes workloads from its kernel launches."""
+"""`kernel-lsp capture`: runs a program, and makes workloads from its kernel launches, or runs it with a variant."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -7,13 +8,20 @@ import typer
 
 from kernel_lsp.capture.adopt import adopted_workload
 from kernel_lsp.capture.run import capture_program, program_name
-from kernel_lsp.cli.console import err, out
+from kernel_lsp.capture.shadow import EVERY, Variant, shadow_program, variant_of
+from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings_for
+from kernel_lsp.cli.main import CANNOT_JUDGE
 from kernel_lsp.errors import SourceError
+from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.report.capture import capture_view, captured_view
+from kernel_lsp.report.shadow import shadow_view
 from kernel_lsp.source.files import read_source, write_new
 from kernel_lsp.workload.capture import FOLDER, SUFFIX, Capture, read_capture
 
+DIFFERS = 4
+"""Exit code of a shadow run whose variant computed something else, or failed."""
 _ACTIONS = ("list", "show", "adopt", "rm")
+_ID = re.compile(r"[0-9a-f]{4,}")
 
 app = typer.Typer(add_completion=False)
 
@@ -30,18 +38,71 @@ def capture(
     ] = None,
     rank: Annotated[int, typer.Option(help="Of several ranks, as torchrun starts them, the one to record.")] = 0,
     emulate: Annotated[bool, typer.Option("--emulate", help="Let the program see the emulator as its GPU.")] = False,
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            "--with",
+            metavar="VARIANT",
+            help="Shadow run: run with this version of a kernel's file in its place, a file or a verdict's id.",
+        ),
+    ] = None,
+    of: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The file that VARIANT is a version of; captures may tell.")
+    ] = None,
+    every: Annotated[
+        int, typer.Option(min=1, help="Shadow run: of so many calls of a function one is done by both.")
+    ] = EVERY,
+    step: Annotated[
+        str,
+        typer.Option(
+            metavar="FUNCTION",
+            help="Shadow run: what the program calls once a step; else torch's optimizers tell; `none`: time none.",
+        ),
+    ] = "",
 ) -> None:
     """Run a program and keep what its Triton kernels were given as workloads. Ends with the program's exit code.
 
     `capture list` shows what there is, `capture show FILE` the cases of one, `capture adopt FILE` writes one out as the
     draft of a workload file to own, and `capture rm FILE` deletes it.
+
+    With --with VARIANT nothing is kept: the program runs with the variant, some calls are done by the original too, and
+    a difference is named with its call and element. Ends with 4 if there is one, or if the variant fails, and with 3 if
+    nothing was compared and the program ended with 0.
     """
+    if variant is not None:
+        _shadow(command, _variant(variant, of, output), every=every, step=step, emulate=emulate, rank=rank)
+        return
     if command[0] in _ACTIONS:
         _act(command[0], [Path(path) for path in command[1:]], output)
         return
     captured = capture_program(command, output, kernels=kernel or (), emulate=emulate, rank=rank)
     err.print(captured_view(captured, program_name(command)))
     raise typer.Exit(captured.code if captured.code >= 0 else 128 - captured.code)
+
+
+def _shadow(command: list[str], variant: Variant, *, every: int, step: str, emulate: bool, rank: int) -> None:
+    """Do a shadow run, show what it found, and pick the exit code.
+
+    Raises:
+        typer.Exit: with `DIFFERS`, else with the program's exit code, or 3 for a program in which nothing was compared.
+    """
+    run = shadow_program(command, variant, every=every, step=step, emulate=emulate, rank=rank)
+    err.print(shadow_view(run, program_name(command)))
+    if run.wrong:
+        raise typer.Exit(DIFFERS)
+    if run.code == 0 and not run.compared:
+        raise typer.Exit(CANNOT_JUDGE)
+    raise typer.Exit(run.code if run.code >= 0 else 128 - run.code)
+
+
+def _variant(named: str, of: Path | None, captures: Path) -> Variant:
+    """Return the variant in a file of this name, else that of the verdict with this id."""
+    if Path(named).exists() or not _ID.fullmatch(named):
+        return variant_of(Path(named), of, captures)
+    with opened_store(settings_for()) as store:
+        evidence = Verdict.model_validate(store.find_verdict(store.resolve(named))).evidence
+    say_notices(store)
+    return Variant(of or Path(evidence.kernel_path), evidence.sources["candidate"], named)
 
 
 def _act(action: str, paths: list[Path], folder: Path) -> None:

@@ -1,7 +1,8 @@
 """Runs first in every Python process of a captured program: starts the recorder once Triton is imported.
 
-Standard library only. It runs the `sitecustomize` that it hides first, and raises nothing. Where the program is to run
-on the emulator, it lets Kernel LSP place it once torch is imported.
+Standard library only. It runs the `sitecustomize` that it hides first, and raises nothing. In a shadow run `shadow.py`
+takes the recorder's place. Where the program is to run on the emulator, it lets Kernel LSP place it once torch is
+imported.
 """
 
 import contextlib
@@ -45,13 +46,17 @@ def _emulate(_):
 
 
 def _hooks():
-    for part in ("recorder", "hooks"):
-        name = f"_kernel_lsp_{part}"
-        if name not in sys.modules:
-            spec = importlib.util.spec_from_file_location(name, os.path.join(_HERE, f"{part}.py"))
-            sys.modules[name] = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(sys.modules[name])
-    return sys.modules["_kernel_lsp_hooks"]
+    _part("recorder")
+    return _part("hooks")
+
+
+def _part(part):
+    name = f"_kernel_lsp_{part}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, os.path.join(_HERE, f"{part}.py"))
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
 
 
 class _Afterwards(importlib.abc.MetaPathFinder):
@@ -81,6 +86,10 @@ class _Afterwards(importlib.abc.MetaPathFinder):
 _run_hidden()
 if os.environ.get("KERNEL_LSP_CAPTURE"):
     _recorded = os.environ.get("RANK", "") in ("", os.environ["KERNEL_LSP_CAPTURE_RANK"])
+    if _recorded and os.environ.get("KERNEL_LSP_SHADOW_FILE"):
+        _recorded = False  # what would be recorded are the variant's calls
+        with contextlib.suppress(Exception):
+            _part("shadow").start()
     _wanted = (*(_WATCHED if _recorded else ()), *(("torch",) if os.environ.get("KERNEL_LSP_EMULATE") else ()))
     if _wanted:
         sys.meta_path.insert(0, _Afterwards(_wanted))
