@@ -20,7 +20,7 @@ EVERY = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class KernelVariant:
     """A text to run in place of a kernel's file.
 
     Attributes:
@@ -49,7 +49,7 @@ class Shadowed:
     """
 
     code: int
-    variant: Variant
+    variant: KernelVariant
     processes: tuple[ShadowProcess, ...]
     emulated: bool = False
     unable: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class Shadowed:
 
 def shadow_program(
     command: Sequence[str],
-    variant: Variant,
+    variant: KernelVariant,
     *,
     every: int = EVERY,
     step: str = "",
@@ -87,9 +87,12 @@ def shadow_program(
         emulate, rank: see `capture_program`.
 
     Raises:
-        SourceError: the program cannot be started, or the kernel's file is the program itself.
+        SourceError: the program cannot be started, or the kernel's file is the program itself or no Python module.
     """
     kernel = variant.kernel.resolve()
+    if kernel.suffix != ".py":
+        fix = "A kernel in CUDA C++ is built by what loads it: let the program load the variant's file."
+        raise SourceError("only a Python module can be replaced in a program", variant.kernel, fix=fix)
     if any(Path(word).resolve() == kernel for word in command if word.endswith(".py")):
         fix = "Put the kernel into a module of its own, which the program imports."
         raise SourceError("a variant cannot take the place of the program itself", variant.kernel, fix=fix)
@@ -121,7 +124,7 @@ def rule() -> str:
     )
 
 
-def variant_of(path: Path, kernel: Path | None, captures: Path) -> Variant:
+def variant_of(path: Path, kernel: Path | None, captures: Path) -> KernelVariant:
     """Return the variant in a file.
 
     Args:
@@ -136,7 +139,7 @@ def variant_of(path: Path, kernel: Path | None, captures: Path) -> Variant:
     kernel = read_source(kernel).path if kernel is not None else _captured(source, captures)
     if kernel.resolve() == path.resolve():
         raise SourceError("the variant is the kernel's file itself", path, fix="Name the original with --of FILE.")
-    return Variant(kernel, source.text, str(path), path)
+    return KernelVariant(kernel, source.text, str(path), path)
 
 
 def _captured(source: SourceFile, captures: Path) -> Path:

@@ -8,7 +8,7 @@ import typer
 
 from kernel_lsp.capture.adopt import adopted_workload
 from kernel_lsp.capture.run import capture_program, program_name
-from kernel_lsp.capture.shadow import EVERY, Variant, shadow_program, variant_of
+from kernel_lsp.capture.shadow import EVERY, KernelVariant, shadow_program, variant_of
 from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE
 from kernel_lsp.errors import SourceError
@@ -80,7 +80,7 @@ def capture(
     raise typer.Exit(captured.code if captured.code >= 0 else 128 - captured.code)
 
 
-def _shadow(command: list[str], variant: Variant, *, every: int, step: str, emulate: bool, rank: int) -> None:
+def _shadow(command: list[str], variant: KernelVariant, *, every: int, step: str, emulate: bool, rank: int) -> None:
     """Do a shadow run, show what it found, and pick the exit code.
 
     Raises:
@@ -95,14 +95,15 @@ def _shadow(command: list[str], variant: Variant, *, every: int, step: str, emul
     raise typer.Exit(run.code if run.code >= 0 else 128 - run.code)
 
 
-def _variant(named: str, of: Path | None, captures: Path) -> Variant:
+def _variant(named: str, of: Path | None, captures: Path) -> KernelVariant:
     """Return the variant in a file of this name, else that of the verdict with this id."""
     if Path(named).exists() or not _ID.fullmatch(named):
         return variant_of(Path(named), of, captures)
     with opened_store(settings_for()) as store:
         evidence = Verdict.model_validate(store.find_verdict(store.resolve(named))).evidence
     say_notices(store)
-    return Variant(of or Path(evidence.kernel_path), evidence.sources["candidate"], named)
+    kernel = read_source(of or Path(evidence.kernel_path)).path
+    return KernelVariant(kernel, evidence.sources["candidate"], named)
 
 
 def _act(action: str, paths: list[Path], folder: Path) -> None:

@@ -274,7 +274,7 @@ def _original_first(entry, args, kwargs):
     compare = _part("shadow_compare")
     twice = _Twice()
     try:
-        twice.copies, twice.before = compare.Copies(args, kwargs), compare.Copies(args, kwargs)
+        twice.copies, twice.before = compare.ArgumentCopies(args, kwargs), compare.ArgumentCopies(args, kwargs)
         twice.random = compare.Randomness()
     except Exception as error:
         entry.skip(f"its arguments cannot be copied: {_said(error)}")

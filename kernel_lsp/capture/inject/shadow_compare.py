@@ -26,7 +26,7 @@ def tensors_in(value, name):
             yield from tensors_in(item, str(key) if name == "" else f"{name}[{key!r}]")
 
 
-class Copies:
+class ArgumentCopies:
     """Copies of arguments: tensors that share memory share it in the copies too, at the same strides.
 
     Each storage is copied as a whole.

@@ -1,4 +1,4 @@
-"""Tells which functions of a module launch kernels, and executes a variant of it. Runs in the user's process."""
+"""Finds the functions of a module that launch kernels, and executes a variant. Runs in the user's process."""
 
 import importlib.machinery
 import os

@@ -84,7 +84,7 @@ def test_other_types_and_shapes_are_wrong_and_nothing_is_equal_to_nothing():
 def test_copies_share_memory_as_arguments_do_and_are_written_back():
     whole = torch.arange(12.0).reshape(3, 4)
     column, again = whole[:, 1], whole
-    copies = compare.Copies((whole, [column], again), {"scale": 2.0, "row": whole[1]})
+    copies = compare.ArgumentCopies((whole, [column], again), {"scale": 2.0, "row": whole[1]})
     copied, (copied_column,), copied_again = copies.args
     assert copied is copied_again
     assert copied_column.stride() == column.stride()

@@ -10,13 +10,15 @@ import pytest
 from rich.console import Console
 
 from kernel_lsp.capture.run import run_program
-from kernel_lsp.capture.shadow import Shadowed, Variant, rule, shadow_program, variant_of
+from kernel_lsp.capture.shadow import KernelVariant, Shadowed, rule, shadow_program, variant_of
 from kernel_lsp.capture.shadow_record import ShadowDifference, ShadowProcess, read_shadows
 from kernel_lsp.capture.step_time import step_times
 from kernel_lsp.errors import SourceError
 from kernel_lsp.report.shadow import shadow_view
+from kernel_lsp.store.store import open_store
 from kernel_lsp.workload.capture import Capture, capture_text
 from tests.unit.capture.shadow_programs import BACKWARD, IN_PLACE, KERNELS, OUTLIER, PROGRAM, RAGGED, changed
+from tests.unit.report.sample_verdicts import faster
 
 CLI = "from kernel_lsp.cli.main import main; main()"
 FUNCTIONS = {"add", "add_again", "add_into", "scale_backward", "scale_forward"}
@@ -44,7 +46,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def run(project: Path, text: str, *, every: int = 100, step: str = "") -> Shadowed:
     (project / "variant.py").write_text(text)
-    variant = Variant(project / "ops.py", text, "variant.py", project / "variant.py")
+    variant = KernelVariant(project / "ops.py", text, "variant.py", project / "variant.py")
     return shadow_program([sys.executable, str(project / "train.py")], variant, every=every, step=step)
 
 
@@ -220,8 +222,23 @@ def test_what_cannot_be_replaced_is_said_at_once(tmp_path: Path):
     (tmp_path / "ops.py").write_text(KERNELS)
     with pytest.raises(SourceError, match="the kernel's file itself"):
         variant_of(tmp_path / "ops.py", tmp_path / "ops.py", tmp_path)
+    with pytest.raises(SourceError, match="only a Python module"):
+        shadow_program([sys.executable, "train.py"], KernelVariant(tmp_path / "ops.cu", "", "better.cu"))
     with pytest.raises(SourceError, match="the program itself"):
-        shadow_program(["python", str(tmp_path / "ops.py")], Variant(tmp_path / "ops.py", KERNELS, "better.py"))
+        shadow_program(["python", str(tmp_path / "ops.py")], KernelVariant(tmp_path / "ops.py", KERNELS, "better.py"))
+
+
+def test_a_variant_may_be_a_verdict_of_the_store(project: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KERNEL_LSP_PATHS_DATA", str(project / "data"))
+    given = faster()
+    sources = {"baseline": KERNELS, "candidate": changed(BACKWARD)}
+    told = given.evidence.model_copy(update={"kernel_path": str(project / "ops.py"), "sources": sources})
+    with open_store(project / "data") as store:
+        store.save_verdict(given.model_copy(update={"evidence": told}).model_dump(mode="json"))
+    words = ("capture", "--with", given.id[:8], "--", sys.executable, "train.py")
+    done = subprocess.run([sys.executable, "-c", CLI, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 4, done.stderr
+    assert "Wrong: call 1 of scale_backward, output 0, element [0]" in done.stderr
 
 
 def test_a_file_that_nobody_imports_is_no_success(project: Path):
@@ -235,5 +252,5 @@ def test_the_judges_table_is_the_rule():
     assert '"float32": 0.0001' in rule()
     off = ShadowDifference("add", 3, "output 0", "is float16[4], not float32[4]", 1)
     process = ShadowProcess("train.py", wrong=(off,), worst=off)
-    found = Shadowed(0, Variant(Path("ops.py"), "", "better.py"), (process,))
+    found = Shadowed(0, KernelVariant(Path("ops.py"), "", "better.py"), (process,))
     assert "Wrong: call 3 of add, output 0: is float16[4], not float32[4]" in shown(found)
