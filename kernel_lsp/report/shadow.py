@@ -25,8 +25,9 @@ def shadow_view(run: Shadowed, command: str) -> RenderableType:
     kernel = run.variant.kernel.name
     if not run.processes:
         return Group(*lines, Text.assemble((f"{kernel} was not replaced: ", "bold yellow"), _NOT_THERE))
-    for process in run.processes:
-        lines += _process(process, run, len(run.processes) > 1)
+    told = [one for one in run.processes if _has_something(one)] or run.processes[:1]
+    for process in told:
+        lines += _process(process, run, len(told) > 1)
     return Group(*lines, _verdict(run, kernel))
 
 
@@ -45,6 +46,11 @@ def difference_text(one: ShadowDifference) -> str:
         size = f" ({units} units of rounding, {one.allowed:.3g} are allowed)"
     many = f"; {one.wrong:,} of {one.elements:,} elements are wrong" if one.wrong else ""
     return f"{place}{element}{size}{many}"
+
+
+def _has_something(process: ShadowProcess) -> bool:
+    """Return True unless a process only imported the file, as those that load data may."""
+    return bool(process.why or process.errors or any(one.calls for one in process.functions))
 
 
 def _process(process: ShadowProcess, run: Shadowed, several: bool) -> list[RenderableType]:

@@ -210,11 +210,12 @@ def _call(entry, args, kwargs):
     if not STATE.on or entry.failed or STATE.steps.side == "original":
         return _on("original", entry.original, args, kwargs)
     twice = _original_first(entry, args, kwargs)
-    launched, failure = getattr(_local, "launched", 0), ""
-    try:
-        result = _on("variant", entry.variant, args, kwargs)
-    except Exception as error:
-        failure = _said(error)
+    launched = getattr(_local, "launched", 0)
+    result, failure = _tried(entry, args, kwargs)
+    if twice is not None and failure.startswith("OutOfMemoryError") and _restore(twice):
+        twice = None
+        entry.skip("there is no memory for both")
+        result, failure = _tried(entry, args, kwargs)
     if failure:
         launched = getattr(_local, "launched", 0) - launched
         restored = _restore(twice) if twice is not None else None
@@ -224,6 +225,14 @@ def _call(entry, args, kwargs):
         return result
     _after(entry, twice, result, args, kwargs)
     return result
+
+
+def _tried(entry, args, kwargs):
+    """Return the variant's result, or None and what it raised; the latter is empty else."""
+    try:
+        return _on("variant", entry.variant, args, kwargs), ""
+    except Exception as error:
+        return None, _said(error)
 
 
 @_guarded

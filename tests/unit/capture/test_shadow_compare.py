@@ -1,7 +1,9 @@
 """What a shadow run compares by is what the judge does, and copies of arguments share memory as those do."""
 
+import importlib
 import importlib.util
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -132,3 +134,50 @@ def test_steps_alternate_in_blocks_and_are_timed_from_the_second_on(monkeypatch:
         *[("variant", False)],
         ("variant", True),
     ]
+
+
+def test_the_first_optimizer_tells_of_steps(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KERNEL_LSP_SHADOW_STEP", "")
+    module = injected("shadow_steps")
+    monkeypatch.setattr(module, "_has_gpu", lambda: True)
+    monkeypatch.setattr(module, "_wait", lambda: None)
+    handles: list[Any] = []
+    optimizers = importlib.import_module("torch.optim.optimizer")
+    register = optimizers.register_optimizer_step_post_hook
+    monkeypatch.setattr(optimizers, "register_optimizer_step_post_hook", lambda hook: handles.append(register(hook)))
+    steps: Any = module.Steps(lambda function: function)
+    steps.look()
+    steps.look()
+    weight = torch.nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    first, second = (torch.optim.SGD([weight], lr=0.1) for _ in range(2))
+    try:
+        for _ in range(3):
+            first.step()
+            second.step()
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert len(handles) == 1
+    assert steps.count == 3
+
+
+@pytest.mark.parametrize("name", ["train_step", "loop.train_step", "loop.Trainer.step"])
+def test_a_function_that_is_named_tells_of_steps(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KERNEL_LSP_SHADOW_STEP", name)
+    module = injected("shadow_steps")
+    steps: Any = module.Steps(lambda function: function)
+
+    class Trainer:
+        def step(self) -> int:
+            return 7
+
+    made: Any = ModuleType("loop")
+    made.Trainer, made.train_step = Trainer, lambda: 7
+    steps.look()
+    assert steps.count == 0
+    monkeypatch.setitem(sys.modules, "__main__" if name == "train_step" else "loop", made)
+    for _ in range(2):
+        steps.look()
+    result = made.Trainer().step() if name.endswith(".step") else made.train_step()
+    assert (result, steps.count) == (7, 1)

@@ -133,6 +133,17 @@ def test_a_variant_that_fails_leaves_the_program_to_the_original(project: Path, 
 
 
 @pytest.mark.thorough
+def test_no_memory_for_both_is_no_fault_of_the_variant(project: Path, plain: str):
+    late = (
+        "HELD = []\n\n\ndef add_into(x, y):\n    x.mul_(1 if HELD else 2)\n    if not HELD:\n        HELD.append(1)\n"
+    )
+    late += "        raise torch.OutOfMemoryError('full')\n"
+    done = command(project, changed(("def add_into(x, y):\n", late)))
+    assert (done.returncode, done.stdout) == (0, plain)
+    assert "add_into: 1 calls not compared: there is no memory for both" in done.stderr
+
+
+@pytest.mark.thorough
 def test_functions_that_the_variant_lacks_are_said_and_calls_without_one_too(project: Path):
     (project / "ops.py").write_text(
         KERNELS + "\n\nclass Bound:\n    def go(self, x):\n        add_kernel[(1,)](x, x, x, 1, BLOCK=32)\n"
