@@ -1,7 +1,8 @@
 """The command `kernel-lsp`: finds the subcommand, and turns every outcome into an exit code.
 
 Exit codes: 0 success; 1 findings; 2 usage, configuration or input that cannot be used; 3 cannot be judged here; 4 of
-`capture --with`, the variant differs or fails; 130 interrupted. Subcommands are imported when they are called, so that `--version` and completion answer at once.
+`capture --with`, the variant differs or fails; 130 interrupted. Subcommands are imported when they are called, so that
+`--version` and completion answer at once.
 """
 
 import sys
