@@ -38,7 +38,7 @@ from rows import row_sums
 torch.manual_seed(0)
 weight = torch.nn.Parameter(torch.randn(4096, 4096, device="cuda"))
 optimizer = torch.optim.SGD([weight], lr=1e-3)
-for _ in range(400):
+for _ in range(2400):  # 51 at most are a segment, and four of these a block
     for _ in range(8):
         sums = row_sums(weight.detach())
     (weight * sums[:, None]).mean().backward()
@@ -59,7 +59,7 @@ def shadow(kernel_lsp: CommandLine, *options: str) -> tuple[int, str, str]:
     [
         (KERNELS, 0, "agrees with ops.py in all"),
         (changed(RAGGED), 4, "Wrong: call 2 of add, output 0, element [40]: "),
-        (changed(BACKWARD), 4, "Wrong: call 1 of scale_backward, output 0, element [0]: "),
+        (changed(BACKWARD), 4, "Wrong: call 1 of scale_backward, output 0, element ["),
     ],
     ids=["identical", "ragged rows", "backward"],
 )
