@@ -35,7 +35,7 @@ OTHER_PAGES = [
     *("examples/README.md", "examples/cuda/README.md", "examples/editors/README.md"),
     *("extension/README.md", "tests/bench/README.md"),
 ]
-MOST_WORDS = {"README.md": 1500, "docs/architecture.md": 2520}
+MOST_WORDS = {"README.md": 1500, "docs/architecture.md": 2500}
 SERVER = sorted((ROOT / "server/kernel_model_server").glob("*.py"))
 PARTS = sorted((PACKAGE / "languages").glob("*/*.py"))
 PLACES = {"kernel_lsp", "server", "tests", "examples", "extension", "docs", *ROOMS}
