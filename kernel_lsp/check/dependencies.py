@@ -105,7 +105,7 @@ def dependencies_of(source: SourceFile, workload: WorkloadFile | None, settings:
     guessed = guessed_folders(part, settings.build.include_dirs)
     headers = user_headers(part, (*settings.build.include_dirs, *guessed))
     found = {header.path: SourceFile(header.path, header.text) for header in headers}
-    if workload is None:
+    if not python:
         found |= {file.path: file for file in including_files(source, settings.build.include_dirs)}
     whole = True
     files = [source] if python else []

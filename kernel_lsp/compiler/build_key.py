@@ -68,7 +68,7 @@ def build_keys(
         parts += (str(len(options)), *options, *(str(folder.absolute()) for folder in folders), "headers")
         for header in user_headers(cuda_part(kernel), folders):
             parts += (header.name, str(header.path), header.text)
-        for file in () if workload else including_files(kernel, include_dirs):
+        for file in including_files(kernel, include_dirs):
             parts += (str(file.path), file.text)
     folders = folders_of(*python)
     for source in python:

@@ -14,7 +14,10 @@ from kernel_lsp.compiler.headers import includes_of, resolve
 from kernel_lsp.source.candidate import SourceFile
 
 _LEVELS = 6
-_VENDORED = ("third_party", "3rdparty", "thirdparty", "external", "extern", "deps", "submodules")
+_VENDORED = (
+    *("third_party", "third-party", "3rdparty", "thirdparty", "external", "extern", "deps", "submodules"),
+    *("csrc", "tools"),  # as FlashAttention has CUTLASS, and CUTLASS its own utilities
+)
 _PLACES = (
     *("", "include", "*", "*/include", "*/inc"),
     *(f"{folder}/*{inner}" for inner in ("", "/include") for folder in _VENDORED),

@@ -217,39 +217,48 @@ class Builders:
         if workload is None and candidate.launch is None and compiler_part(candidate.language).compiles_alone:
             return await self._alone(candidate, device, read)
         triton_cache = self.triton_cache(candidate)
+        before, more = self._included(candidate)
         own = triton_cache if _runs_candidate(workload, candidate) else None
-        async with self._worker(read, own, problem=workload is not None and workload.problem) as worker:
+        async with self._worker([*read, *more], own, problem=workload is not None and workload.problem) as worker:
             request = BuildCandidate(
                 language=candidate.language,
                 kernel=_absolute(candidate.kernel),
                 workload=_absolute(workload.source) if workload else None,
                 launch=_absolute(candidate.launch) if candidate.launch else None,
                 device=device,
-                options=self._options(cuda_part(candidate.kernel)),
+                options=self._options(cuda_part(candidate.kernel), *((before,) if before else ())),
                 cache=self._cache(),
                 triton_cache=triton_cache,
                 processes=self._settings.runner.compile_workers // self._busy,  # alone it has all of them
                 misaligned=self._misaligned,
+                before=before,
             )
             return await worker.ask(request, deadline=policy.BUILD_SECONDS)
 
     async def _alone(self, candidate: Candidate, device: Device, read: Sequence[Path]) -> CandidateBuild:
         """Build a file that no workload launches, in a worker that starts without torch."""
-        including = including_files(candidate.kernel, self._settings.build.include_dirs)
-        before = text_before(candidate.kernel, including[0]) if including else None
-        options = self._options(candidate.kernel, *((before,) if before else ()))
-        headers = user_headers(before, options.include_dirs) if before else ()
-        read = [*read, *options.include_dirs, *(header.path for header in headers)]
-        async with self._worker(read, alone=True) as worker:
+        before, more = self._included(candidate)
+        async with self._worker([*read, *more], alone=True) as worker:
             request = CompileAlone(
                 kernel=_absolute(candidate.kernel),
                 arch=device.arch,
-                options=options,
+                options=self._options(candidate.kernel, *((before,) if before else ())),
                 cache=self._cache(),
-                including=including,
+                including=including_files(candidate.kernel, self._settings.build.include_dirs),
                 before=before,
             )
             return await worker.ask(request, deadline=policy.BUILD_SECONDS)
+
+    def _included(self, candidate: Candidate) -> tuple[SourceFile | None, list[Path]]:
+        """Return what a file that includes a candidate's has above that include, and what is read to compile it so."""
+        if not compiler_part(candidate.language).includes_headers or source_part(candidate.language).python:
+            return None, []
+        including = including_files(candidate.kernel, self._settings.build.include_dirs)
+        if not including:
+            return None, []
+        before = text_before(candidate.kernel, including[0])
+        folders = self._options(candidate.kernel, before).include_dirs
+        return before, [*folders, *(header.path for header in user_headers(before, folders))]
 
     async def _extension(
         self, request: ExtensionRequest, candidate: Candidate, arch: str, read: Sequence[Path]

@@ -39,6 +39,9 @@ def file_view(report: FileReport, text: str, width: int = 0) -> RenderableType:
         below.append(assumed_view(report.assumed, str(report.path)))
     if report.never_launched:
         below.append(Text(f"  never launched: {', '.join(report.never_launched)}", "dim"))
+    if report.emulation is not None and (lacking := report.emulation.needs_gpu) is not None:
+        place = f" ({lacking.path}{f':{lacking.line}' if lacking.line else ''})" if lacking.path else ""
+        below.append(Text(f"  not run: {lacking.reason}{place}", "dim"))
     if report.guessed_folders:
         below.append(guessed_folders_view(report.guessed_folders))
     return Group(line, *below) if below else line

@@ -46,6 +46,8 @@ SPECIFIER_CALLS = frozenset(
     b"alignas decltype noexcept requires throw explicit asm static_assert __align__ __attribute__ __declspec "
     b"__launch_bounds__ __cluster_dims__ __maxnreg__ __block_size__".split()
 )
+# What only a kernel's head has, where a macro of a header hides its `__global__`; CUTLASS' own macro for it.
+_MARKS_KERNEL = frozenset((b"__launch_bounds__", b"CUTLASS_GLOBAL"))
 _TYPE_WORDS = frozenset((b"struct", b"class", b"union", b"enum"))
 _ACCESS = frozenset((b"public", b"private", b"protected"))
 
@@ -81,8 +83,9 @@ class Declaration:
 
     @property
     def words(self) -> frozenset[bytes]:
-        """Return the texts of the head's tokens."""
-        return frozenset(token.text for token in self.head)
+        """Return the texts of the head's tokens, and `__global__` for a kernel's head that a macro hides it in."""
+        texts = frozenset(token.text for token in self.head)
+        return texts if texts.isdisjoint(_MARKS_KERNEL) else texts | {b"__global__"}
 
     @property
     def declarator(self) -> tuple[int, int] | None:

@@ -25,11 +25,13 @@ def bind(opcode: str) -> MatrixAccess | MatrixOperation | None:
     match opcode.split("."):
         case ["movmatrix", "sync", "aligned", "m8n8", "trans", "b16"]:
             return MatrixOperation(_transpose)
-        case [("ldmatrix" | "stmatrix") as name, "sync", "aligned", "m8n8", count, *rest, "b16"] if count in _COUNTS:
-            spaces = [word for word in rest if word != "trans"]
-            if spaces not in ([], ["shared"], ["shared::cta"]):
+        case [("ldmatrix" | "stmatrix") as name, "sync", "aligned", *words, "b16"] if "m8n8" in words:
+            # ptxas takes shape, count and `.trans` in any order, and code makes use of that.
+            counts = [_COUNTS[word] for word in words if word in _COUNTS]
+            spaces = [word for word in words if word not in ("m8n8", "trans", *_COUNTS)]
+            if len(counts) != 1 or spaces not in ([], ["shared"], ["shared::cta"]):
                 return None
-            return _access(name == "stmatrix", _COUNTS[count], "trans" in rest, "shared" if spaces else "")
+            return _access(name == "stmatrix", counts[0], "trans" in words, "shared" if spaces else "")
         case _:
             return None
 

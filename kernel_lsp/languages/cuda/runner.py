@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 
 from kernel_lsp.compiler.binary import Build
-from kernel_lsp.compiler.cuda import build_cuda
+from kernel_lsp.compiler.cuda import build_cuda, build_included
 from kernel_lsp.compiler.host.request import ExtensionRequest, cuda_file_request
 from kernel_lsp.compiler.planner import plan_cuda
 from kernel_lsp.runner.language import RunnerPart
@@ -21,7 +21,11 @@ class _Cuda:
         source, called = request.kernel, workload()
 
         def compile_names(names: Sequence[str]) -> Build:
-            return build_cuda(source, request.device.arch, names, request.options, request.cache.opened())
+            arch, options = request.device.arch, request.options
+            made = build_cuda(source, arch, names, options, request.cache.opened())
+            if made.binary is None and request.before is not None:
+                return build_included(source, request.before, arch, names, options)
+            return made
 
         assert called is not None, "a compile worker builds what has no workload"
         launch = load_module(request.launch.text, request.launch.path).launch if request.launch else None

@@ -16,7 +16,7 @@ class _Cuda:
     fence = "cuda"
     highlighted_as = "cpp"
     comment = "//"
-    signs: tuple[str, ...] = ("__global__",)
+    signs: tuple[str, ...] = ("__global__", "__launch_bounds__", "CUTLASS_GLOBAL")
     packages: tuple[str, ...] = ()
     launches_itself = False
     computed = False

@@ -80,6 +80,7 @@ class BuildCandidate(Request[BuildRole, CandidateBuild], frozen=True, kw_only=Tr
         triton_cache: folder of Triton's own cache.
         processes: how many Triton may compile in at a time.
         misaligned: it will be run on misaligned inputs too.
+        before: what a file that includes `kernel` has above that include.
     """
 
     language: Language
@@ -92,6 +93,7 @@ class BuildCandidate(Request[BuildRole, CandidateBuild], frozen=True, kw_only=Tr
     triton_cache: Path
     processes: int
     misaligned: bool
+    before: SourceFile | None = None
 
     def answered_by(self, role: BuildRole) -> CandidateBuild:
         return role.build(self)

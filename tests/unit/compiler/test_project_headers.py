@@ -36,6 +36,15 @@ def test_the_folder_of_a_header_that_is_found_nowhere_is_guessed(tmp_path: Path)
     assert build.binary is not None, build.log
 
 
+@pytest.mark.parametrize("place", ["third-party/cutlass/include", "csrc/cutlass/include", "tools/util/include"])
+def test_headers_are_found_where_projects_keep_a_librarys(place: str, tmp_path: Path) -> None:
+    """As DeepGEMM and FlashAttention have CUTLASS, and CUTLASS its own utilities."""
+    (tmp_path / "LICENSE").touch()
+    kernel = _file(tmp_path / "a/b/k.cu", '#include "cutlass/arch.h"\n')
+    _file(tmp_path / place / "cutlass/arch.h", "")
+    assert include_folders((kernel,), ()) == (tmp_path / place,)
+
+
 def test_the_folders_around_a_file_are_listed_once_for_all_of_its_headers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

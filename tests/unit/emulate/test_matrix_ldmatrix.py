@@ -71,6 +71,16 @@ def test_what_stmatrix_stores_ldmatrix_loads(count: int, trans: str) -> None:
         np.testing.assert_array_equal(data[lane, 0], memory[start : start + 16])
 
 
+@pytest.mark.parametrize("words", ["x4.m8n8", "x4.trans.m8n8", "m8n8.trans.x4"])
+def test_shape_count_and_transposition_stand_in_any_order(words: str) -> None:
+    """As DeepGEMM writes `stmatrix.sync.aligned.x2.m8n8.shared.b16`, and ptxas takes it."""
+    _, _, matrices = scattered_rows(4)
+    usual = access(f"stmatrix.sync.aligned.m8n8.x4{'.trans' if 'trans' in words else ''}.shared.b16")
+    registers = expected(matrices, False)
+    found = access(f"stmatrix.sync.aligned.{words}.shared.b16")
+    np.testing.assert_array_equal(found.data(*registers), usual.data(*registers))
+
+
 def test_movmatrix_transposes() -> None:
     _, _, matrices = scattered_rows(1)
     operation = bind("movmatrix.sync.aligned.m8n8.trans.b16")

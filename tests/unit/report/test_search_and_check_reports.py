@@ -9,6 +9,7 @@ from rich.console import Console
 from kernel_lsp.check import FileReport
 from kernel_lsp.compiler.assumed import Assumed
 from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.judge.emulation import Emulation, NotEmulated
 from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage
 from kernel_lsp.refine.outcome import Refinement, Tried
 from kernel_lsp.refine.proposer import Feedback
@@ -85,6 +86,13 @@ def test_what_only_a_gpu_can_do_is_no_fault():
     assert line == "✓ k.cu 0.42 s right on 1 of 3 cases (1 check), 1 skipped"
     (line,) = shown(file_view(report(checks=[passed, skipped("run", "there is no GPU")]), ""))
     assert line == "✓ k.cu 0.42 s compiled, needs a GPU to run"
+
+
+def test_what_the_emulator_does_not_run_is_named_with_its_line():
+    lacking = Emulation(needs_gpu=NotEmulated("`tcgen05.ld` is not emulated.", "mma.cuh", 7))
+    checks = [skipped("run", "there is no GPU")]
+    _, line = shown(file_view(report(checks=checks, emulation=lacking), ""))
+    assert line == "not run: `tcgen05.ld` is not emulated. (mma.cuh:7)"
 
 
 @pytest.mark.parametrize("width", [80, 100])

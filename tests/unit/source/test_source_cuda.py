@@ -231,3 +231,12 @@ def test_host_functions_are_those_that_only_the_host_can_call() -> None:
     PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &ops::run); }
     """
     assert find_host_functions(text) == ("ops::run", "helper")
+
+
+@pytest.mark.parametrize("head", ["CUTLASS_GLOBAL void", "OWN_KERNEL __launch_bounds__(128, 1) void"])
+def test_a_kernel_is_found_where_a_macro_of_a_header_hides_its_global(head: str) -> None:
+    """As DeepGEMM's, whose `CUTLASS_GLOBAL` is CUTLASS' macro for `__global__ static`."""
+    text = f"namespace gemm {{\ntemplate <int N>\n{head}\nproduct(float* x) {{ x[0] = N; }}\n}}\n"
+    assert [(kernel.name, kernel.template_parameters) for kernel in find_cuda_kernels(text, Path("k.cu"))] == [
+        ("gemm::product", ("int N",))
+    ]
