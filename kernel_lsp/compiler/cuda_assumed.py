@@ -13,11 +13,10 @@ from dataclasses import replace
 from kernel_lsp.compiler.assumed import NO_TIME, Assumed
 from kernel_lsp.compiler.binary import Build
 from kernel_lsp.compiler.cuda_classes import Class, find_classes
-from kernel_lsp.compiler.cuda_trials import Choice, TemplateTrials, Way, names_in
+from kernel_lsp.compiler.cuda_trials import Choice, TemplateTrials, Way, made_in, names_in
 from kernel_lsp.compiler.cuda_types import ATTEMPTS, instance_of, overload_of
 from kernel_lsp.compiler.merging import launches_of
 from kernel_lsp.compiler.plan import LaunchTrace
-from kernel_lsp.compiler.symbols import declared_name
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.host_launches import HostLaunch, find_host_launches, find_named_instances
@@ -69,7 +68,7 @@ def build_unlaunched(
     chosen = trials.chosen
     facts = build.binary.kernels if build.binary else ()
     launches = tuple(launch for kernel in facts for launch in launches_of(kernel, written))
-    made = _made(build)
+    made = made_in(build)
     for at, kernel in enumerate(kernels):
         if at not in chosen and _short(kernel) not in made:
             chosen[at] = (None, _left_out(source, kernel))
@@ -85,12 +84,6 @@ def _short(kernel: Kernel) -> str:
 def _is_instantiated(template: str, text: str) -> bool:
     """Return True if a text asks for an instance by itself: `template __global__ void k<float>(float*);`."""
     return re.search(rf"\btemplate\s+(?!<)[^;{{}}<]*\b{template}\s*<", text) is not None
-
-
-def _made(build: Build) -> frozenset[str]:
-    """Return the names, without namespaces, of the kernels in a build; an overload's name is a whole declaration."""
-    facts = build.binary.kernels if build.binary else ()
-    return frozenset(declared_name(fact.name).rpartition("::")[2] for fact in facts)
 
 
 def _ways(kernel: Kernel, written: Sequence[HostLaunch], classes: tuple[Class, ...]) -> list[Way]:

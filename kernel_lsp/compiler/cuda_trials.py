@@ -6,13 +6,14 @@ spent on headers. So all are compiled together, and those that the errors are ab
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp.compiler.assumed import NO_TIME
 from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
 from kernel_lsp.compiler.cuda_types import without_cast
+from kernel_lsp.compiler.symbols import declared_name
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Lines
@@ -40,6 +41,12 @@ Choice = tuple[Way | None, str]
 def names_in(chosen: Mapping[int, Choice]) -> tuple[str, ...]:
     """Return the names of all chosen instances."""
     return tuple(name for way, _ in chosen.values() if way is not None for name in way.names)
+
+
+def made_in(build: Build) -> frozenset[str]:
+    """Return the names, without namespaces, of the kernels in a build; an overload's name is a whole declaration."""
+    facts = build.binary.kernels if build.binary else ()
+    return frozenset(declared_name(fact.name).rpartition("::")[2] for fact in facts)
 
 
 class TemplateTrials:
@@ -85,9 +92,12 @@ class TemplateTrials:
             repeated = any(said == self._first.get(at) for at, said in guilty.items())
             if repeated and self.plain().binary is None:  # the errors do not depend on the instances
                 return self.plain()
+            self._leave_to_the_file(guilty)
             for at, said in guilty.items():
-                self._fail(at, said)
-            build = self._compile(names_in(self.chosen))
+                if at in self._left:
+                    self._fail(at, said)
+            names = names_in(self.chosen)
+            build = self._compile(names) if names else self.plain()
         return build
 
     def plain(self) -> Build:
@@ -106,6 +116,14 @@ class TemplateTrials:
                 if build.binary is not None:
                     break
                 self._fail(at, _first_error(build))
+
+    def _leave_to_the_file(self, guilty: Iterable[int]) -> None:
+        """Ask for no instance of templates of which the file's own host code makes one, of types without a name."""
+        fresh = [at for at in guilty if at not in self._first]
+        made = made_in(self.plain()) if fresh else frozenset[str]()
+        for at in (at for name, numbers in self._numbers.items() if name in made for at in numbers if at in fresh):
+            del self._left[at]
+            del self.chosen[at]
 
     def _choose(self, at: int) -> None:
         self.chosen[at] = (self._left[at][0], "")

@@ -205,10 +205,23 @@ def _bind_barrier(
     following = decoder.position + 1
 
     def barrier(resident: Resident, activation: Activation, lanes: Lanes) -> Successors | None:
-        numbers = [lanes.select(fetch(resident, activation, lanes)) for fetch in fetches]
-        if any(int(value.min()) != int(value.max()) for value in numbers):
-            raise NeedsGpu("a barrier whose number differs among threads that come together")
-        number, count = int(numbers[0].flat[0]), int(numbers[1].flat[0]) if len(numbers) > 1 else None
+        read = [fetch(resident, activation, lanes) for fetch in fetches]
+        number, *counts = (int(lanes.select(value).flat[0]) for value in read)
+        alike = np.ones((1, 1), np.bool_)
+        for value, first in zip(read, (number, *counts), strict=True):
+            alike = alike & (value == first)
+        mine, others = lanes.where(alike)
+        assert mine is not None
+        if others is None:
+            return meet(resident, activation, mine, number, *counts)
+        if mine.warps + others.warps != lanes.warps:
+            raise NeedsGpu("a barrier whose number differs within a warp")
+        going = (meet(resident, activation, mine, number, *counts), barrier(resident, activation, others))
+        return [each for part in going for each in part or ()]
+
+    def meet(
+        resident: Resident, activation: Activation, lanes: Lanes, number: int, count: int | None = None
+    ) -> Successors | None:
         everyone = count in (None, -(-resident.extent[1] // WARP) * WARP) and resident.are_all(lanes)
         if everyone and not operation and not arrives_only:
             if resident.check:

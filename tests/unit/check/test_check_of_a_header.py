@@ -5,7 +5,11 @@ from pathlib import Path
 from check_support import checking
 
 PROGRAM = '#include <cuda.h>\ntypedef float real;\n#define FACTOR real(2)\n#include "twice.cuh"\n'
-HEADER = "template <int EACH> __global__ void twice(const real* x, real* y) {\n  y[threadIdx.x] = FACTOR * x[threadIdx.x];\n}\n"
+HEADER = """\
+template <int EACH> __global__ void twice(const real* x, real* y) {
+  y[threadIdx.x] = FACTOR * x[threadIdx.x];
+}
+"""
 WORKLOAD = """\
 import torch
 

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernel_lsp.compiler.assumed import Assumed
-from kernel_lsp.compiler.binary import Build
+from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
 from kernel_lsp.compiler.built import Built
 from kernel_lsp.compiler.cuda import build_cuda, build_included
 from kernel_lsp.compiler.cuda_assumed import build_unlaunched
@@ -342,3 +343,26 @@ def test_of_very_many_instances_the_first_of_each_kernel_are_compiled_and_that_i
     assert sorted(fact.name for fact in build.binary.kernels) == ["first<0>", "first<1>", "second<0>", "second<1>"]
     assert (assumed, said.line, len(cut.text)) == ((), 4, len(many.text))
     assert said.message.startswith(f"{MOST + 9 - 4} of the instances")
+
+
+def test_an_instance_of_types_without_a_name_is_the_host_codes(tmp_path: Path) -> None:
+    """As CUTLASS' examples ask for one, by `decltype` of what their host code has computed."""
+    text = (
+        "struct Own { int rows; };\n"
+        "template <class Shape> __global__ void rows(float* x, Shape shape) { *x = shape.rows; }\n"
+        "void host(float* x) {\n  auto own = Own{1};\n  auto kernel = &rows<decltype(own)>;\n"
+        "  kernel<<<1, 1>>>(x, own);\n}\n"
+    )
+    source = SourceFile(tmp_path / "k.cu", text)
+    whole = build_cuda(SourceFile(source.path, f"{text}template __global__ void rows<Own>(float*, Own);\n"), "sm_90")
+    wrong = Diagnostic(str(source.path), 2, 1, 2, 2, Severity.ERROR, "expression must have class type")
+    asked: list[Sequence[str]] = []
+
+    def compile_names(names: Sequence[str]) -> Build:
+        asked.append(names)
+        return replace(whole, binary=None, diagnostics=(wrong,)) if names else whole
+
+    build, _, assumed = build_unlaunched(source, compile_names)
+    assert build.binary is not None
+    assert ([kernel.name for kernel in build.binary.kernels], assumed) == (["rows<Own>"], ())
+    assert len(asked) == 2, "one instance that was assumed, and the file as it stands"

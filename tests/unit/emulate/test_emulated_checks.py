@@ -176,6 +176,12 @@ __global__ void different_barriers(float* y) {
         asm volatile("barrier.sync 2, 96;");
     y[threadIdx.x] = 1;
 }
+__global__ void own_barriers(float* y) {
+    __shared__ float s[128];
+    s[threadIdx.x] = threadIdx.x;
+    asm volatile("bar.sync %0, 64;" ::"r"(threadIdx.x / 64 + 4) : "memory");  // each half its own
+    y[threadIdx.x] = s[threadIdx.x ^ 63];
+}
 __global__ void counts_down(float* y, unsigned n) {
     for (unsigned i = n; i >= 0; --i) y[i % 32] += 1;  // for ever
 }
@@ -400,6 +406,13 @@ def test_deadlock(ptx):
     assert {finding.kind for finding in done.findings} == {FindingKind.DEADLOCK}
     assert ("deadlock", line_of(SOURCE, "// three warps")) in done.where
     assert not done.arrays[0].any()
+
+
+def test_groups_of_warps_meet_at_barriers_of_their_own(ptx):
+    """One `bar.sync` with a number by group, as `warpgroup::sync` of ThunderKittens and CUTLASS' named barriers."""
+    done = launch(ptx, "own_barriers", 2, 128, zeros(128))
+    assert done.findings == ()
+    np.testing.assert_array_equal(done.arrays[0], np.arange(128) ^ 63)
 
 
 def test_endless_loop(ptx):
