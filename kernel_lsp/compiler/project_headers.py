@@ -4,6 +4,7 @@ Public code is compiled by a build system that names its include folders; of a f
 that is found nowhere is looked for in the folders around the file, nearest first.
 """
 
+import itertools
 import os
 import re
 import tempfile
@@ -22,7 +23,8 @@ _PLACES = (
     *("", "include", "*", "*/include", "*/inc"),
     *(f"{folder}/*{inner}" for inner in ("", "/include") for folder in _VENDORED),
 )
-_TOP = (".git", "pyproject.toml", "setup.py", "LICENSE", "LICENSE.txt", "LICENSE.md")  # of a project
+_TOP = (".git", "LICENSE", "LICENSE.txt", "LICENSE.md")  # of a project
+_PACKAGE = ("pyproject.toml", "setup.py")  # of a project too, or of one of its parts, as in FlashAttention's `hopper`
 # Headers of the toolkit, PyTorch and the system, which are no part of a project; those of C++ have no suffix.
 _OF_OTHERS = re.compile(r"(?:cuda|cub|thrust|torch|ATen|c10|sys|bits)/.*|[^.]*")
 
@@ -96,13 +98,13 @@ def _groups(start: Path) -> Iterator[list[str]]:
             yield [str(one) for one in sorted(folder.glob(place)) if one.is_dir()] if place else [str(folder)]
 
 
-def _around(folder: Path) -> Iterator[Path]:
-    """Yield a folder and those above it, up to the root of its project; no folder that many projects share."""
+def _around(folder: Path) -> list[Path]:
+    """Return a folder and those above it, up to the root of its project; no folder that many projects share."""
     shared = {Path("/"), Path.home(), Path(tempfile.gettempdir()).resolve()}
     shared |= {above for one in tuple(shared) for above in one.parents}
-    for above in (folder, *folder.parents)[:_LEVELS]:
-        if above in shared:
-            return
-        yield above
-        if any((above / name).exists() for name in _TOP):
-            return
+    own = [*itertools.takewhile(lambda above: above not in shared, (folder, *folder.parents)[:_LEVELS])]
+    for marks in (_TOP, _PACKAGE):
+        top = next((at for at, above in enumerate(own) if any((above / name).exists() for name in marks)), None)
+        if top is not None:
+            return own[: top + 1]
+    return own

@@ -81,9 +81,10 @@ class Barriers:
         arrived = np.logical_or.reduce(masks)
         count = self._counts[number]
         if count:
-            padded = np.zeros((resident.extent[0], -(-resident.extent[1] // WARP) * WARP), np.bool_)
-            padded[:, : resident.extent[1]] = arrived
-            complete = padded.reshape(len(padded), -1, WARP).any(axis=2).sum(axis=1) * WARP >= count
+            # Arrivals are counted, not threads: a warp that has arrived may wait as well, and counts twice.
+            times = np.zeros((resident.extent[0], -(-resident.extent[1] // WARP) * WARP), np.int64)
+            times[:, : resident.extent[1]] = np.sum(masks, axis=0)
+            complete = times.reshape(len(times), -1, WARP).max(axis=2).sum(axis=1) * WARP >= count
         else:
             complete = arrived.any(axis=1) & ~(resident.alive & ~arrived).any(axis=1)
         if not complete.any():

@@ -40,6 +40,7 @@ def test_the_folder_of_a_header_that_is_found_nowhere_is_guessed(tmp_path: Path)
 def test_headers_are_found_where_projects_keep_a_librarys(place: str, tmp_path: Path) -> None:
     """As DeepGEMM and FlashAttention have CUTLASS, and CUTLASS its own utilities."""
     (tmp_path / "LICENSE").touch()
+    _file(tmp_path / "a/setup.py", "")  # of one part
     kernel = _file(tmp_path / "a/b/k.cu", '#include "cutlass/arch.h"\n')
     _file(tmp_path / place / "cutlass/arch.h", "")
     assert include_folders((kernel,), ()) == (tmp_path / place,)

@@ -182,6 +182,14 @@ __global__ void own_barriers(float* y) {
     asm volatile("bar.sync %0, 64;" ::"r"(threadIdx.x / 64 + 4) : "memory");  // each half its own
     y[threadIdx.x] = s[threadIdx.x ^ 63];
 }
+__global__ void arrives_and_waits(float* y) {
+    __shared__ float s[64];
+    s[threadIdx.x] = 1;
+    if (threadIdx.x < 32) asm volatile("bar.arrive 1, 64;" ::: "memory");
+    if (threadIdx.x < 32) asm volatile("bar.sync 1, 64;" ::: "memory");  // the second 32 arrivals
+    else asm volatile("bar.sync 2, 32;" ::: "memory");
+    y[threadIdx.x] = s[threadIdx.x];
+}
 __global__ void counts_down(float* y, unsigned n) {
     for (unsigned i = n; i >= 0; --i) y[i % 32] += 1;  // for ever
 }
@@ -413,6 +421,13 @@ def test_groups_of_warps_meet_at_barriers_of_their_own(ptx):
     done = launch(ptx, "own_barriers", 2, 128, zeros(128))
     assert done.findings == ()
     np.testing.assert_array_equal(done.arrays[0], np.arange(128) ^ 63)
+
+
+def test_a_warp_that_has_arrived_at_a_barrier_and_waits_there_counts_twice(ptx):
+    """As FlashAttention-3's first warpgroup, which lets itself begin."""
+    done = launch(ptx, "arrives_and_waits", 1, 64, zeros(64))
+    assert done.findings == ()
+    np.testing.assert_array_equal(done.arrays[0], np.ones(64))
 
 
 def test_endless_loop(ptx):
