@@ -8,8 +8,8 @@ conflict (`l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld/st`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -96,12 +96,18 @@ _NAMES = tuple(each.name for each in fields(Counters))
 
 @dataclass(slots=True)
 class Site:
-    """One static instruction and its counts; `approximate` if a GPU's result may differ a little."""
+    """One static instruction and its counts.
+
+    Attributes:
+        approximate: True if a GPU's result may differ a little.
+        call: for an instruction that always stands in a wrapper, the kernel's call of that; see `calls_of`.
+    """
 
     instruction: PtxInstruction
     index: int
     function: str
     approximate: bool = False
+    call: Location | None = None
     counters: Counters = field(default_factory=Counters)
 
     @property
@@ -111,10 +117,34 @@ class Site:
 
     @property
     def place(self) -> Location | None:
-        """Return the line to name in a message: for instructions that always stand in a wrapper, the kernel's call."""
-        location, parts = self.instruction.location, self.instruction.parts
-        wrapped = parts[0] in ("mbarrier", "wgmma") or parts[:3] == ("cp", "async", "bulk")
-        return location.chain[-1] if location is not None and wrapped else location
+        """Return the line to name in a message."""
+        return self.call or self.location
+
+
+def calls_of(instructions: Sequence[PtxInstruction]) -> list[Location | None]:
+    """Return for each instruction of mbarriers, products or bulk copies the outermost call that holds one of these only.
+
+    That is the kernel's call of a wrapper around such an instruction. A call that stands for waiting and copying alike
+    is no wrapper: it is the body of a kernel that a library has in another file. None for all other instructions.
+    """
+    kinds: dict[Location, set[str]] = {}
+    kind_of = [_wrapped(instruction) for instruction in instructions]
+    chains = [instruction.location.chain if instruction.location else () for instruction in instructions]
+    for kind, chain in zip(kind_of, chains, strict=True):
+        for place in chain if kind else ():
+            kinds.setdefault(place, set()).add(kind)
+    return [
+        replace(next((place for place in reversed(chain) if len(kinds[place]) == 1), chain[0]), inlined_at=None)
+        if kind and chain
+        else None
+        for kind, chain in zip(kind_of, chains, strict=True)
+    ]
+
+
+def _wrapped(instruction: PtxInstruction) -> str:
+    """Return the kind of an instruction that code has no other way to than a wrapper; empty for any other."""
+    parts = instruction.parts
+    return parts[0] if parts[0] in ("mbarrier", "wgmma") or parts[:3] == ("cp", "async", "bulk") else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kernel_lsp.emulate import arithmetic
 from kernel_lsp.emulate.arithmetic import Operation
 from kernel_lsp.emulate.contraction import Contraction, contract
-from kernel_lsp.emulate.counters import Site
+from kernel_lsp.emulate.counters import Site, calls_of
 from kernel_lsp.emulate.errors import NeedsGpu, internal
 from kernel_lsp.emulate.lanes import Lanes
 from kernel_lsp.emulate.memory import CLUSTER_BLOCKS, LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES
@@ -99,8 +99,8 @@ class DecodedProgram:
                 size = places[variable.name] + variable.size
         decoded = Decoded(function, self, slots, places, -(-size // 16) * 16, contraction)
         self.functions[function.name] = decoded
-        for number, instruction in enumerate(function.code):
-            site = Site(instruction, len(self.sites), function.name)
+        for number, (instruction, call) in enumerate(zip(function.code, calls_of(function.code), strict=True)):
+            site = Site(instruction, len(self.sites), function.name, call=call)
             self.sites.append(site)
             decoded.sites.append(site)
             decoded.steps.append(_bind(Decoder(decoded, binders, number), instruction, site))
