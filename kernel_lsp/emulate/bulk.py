@@ -17,6 +17,7 @@ from kernel_lsp.emulate.bulk_memory import (
     read_global,
     read_shared,
     sound_shared,
+    update_global,
     write_global,
     write_shared,
 )
@@ -28,6 +29,7 @@ from kernel_lsp.emulate.lanes import WARP, Lanes
 from kernel_lsp.emulate.memory import SHARED_WINDOW, WINDOW_BYTES
 from kernel_lsp.emulate.phases import Users
 from kernel_lsp.emulate.program import Address, Immediate, Operand, PtxInstruction
+from kernel_lsp.emulate.reductions import is_reduction, plain, reduction
 from kernel_lsp.emulate.registers import Activation
 from kernel_lsp.emulate.remote import RANK_SHIFT
 from kernel_lsp.emulate.transfers import Locate, locator
@@ -87,7 +89,7 @@ class BulkGroups:
 
 def bind_bulk(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step | None:
     """Bind bulk copies without tensors, and the groups of all bulk copies."""
-    parts = instruction.parts
+    parts = plain(instruction.parts)
     if parts[:3] != ("cp", "async", "bulk") or "tensor" in parts:
         return None
     if parts[3] == "commit_group":
@@ -100,6 +102,8 @@ def bind_bulk(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step
         return lambda _r, _a, _l: None
     if "bulk_group" in parts and parts[3] == "global":
         return _bind_out(decoder, instruction, site)
+    if is_reduction(instruction.parts):
+        return None
     if parts[3] in ("shared::cluster", "shared::cta") and parts[4] in ("global", "shared::cta"):
         return _bind_in(decoder, instruction, site)
     return None
@@ -240,8 +244,10 @@ def _sound(
 
 
 def _bind_out(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step:
-    """Bind copies from shared to global memory."""
+    """Bind copies from shared to global memory, those that reduce too."""
     target, source, size, *_ = instruction.operands
+    reduces = reduction(instruction.parts, instruction.parts[-1]) if is_reduction(instruction.parts) else None
+    kind = reduces.kind if reduces else _WORD
     if "cp_mask" in instruction.parts or not (isinstance(target, Address) and isinstance(source, Address)):
         raise NeedsGpu(f"`{instruction.opcode}`")
     to, origin, fetch = locator(decoder, target), locator(decoder, source), decoder.fetch(size, "u32")
@@ -257,9 +263,12 @@ def _bind_out(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step
             sound = _sound(resident, sources[at], targets[at], amount, part, "read")
             if not len(sound):
                 continue
-            part, at, steps = part.part(sound), at[sound], np.arange(0, amount, _WORD.itemsize)
+            part, at, steps = part.part(sound), at[sound], np.arange(0, amount, kind.itemsize)
             agent, clock = resident.bulk_groups.start(part, column)
-            data = read_shared(resident, sources[at][:, None] + steps, _WORD, part, agent, clock)
-            write_global(resident, targets[at][:, None] + steps, None, data, part)
+            data = read_shared(resident, sources[at][:, None] + steps, kind, part, agent, clock)
+            if reduces:
+                update_global(resident, targets[at][:, None] + steps, None, data, part, reduces.change)
+            else:
+                write_global(resident, targets[at][:, None] + steps, None, data, part)
 
     return copy

@@ -6,6 +6,7 @@ they are accesses of an agent (see `clocks`) until somebody has waited for it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -89,6 +90,29 @@ def write_global(resident: Resident, addresses: Array, wanted: Array | None, dat
     _count(copiers.site, addresses.shape, kind.itemsize, "store")
 
 
+def update_global(
+    resident: Resident,
+    addresses: Array,
+    wanted: Array | None,
+    data: Array,
+    copiers: Copiers,
+    change: Callable[[Array, Array, Array], Array],
+) -> None:
+    """Let `change(cells, where, values)` update elements at addresses (threads, elements), as by atomic accesses.
+
+    What nothing had written stays unwritten. Elements that `wanted` leaves out are not touched.
+    """
+    kind = data.dtype
+    for buffer, chosen in _buffers(resident, addresses, wanted, kind.itemsize, copiers, "atomic"):
+        at = np.where(chosen, addresses - buffer.base, buffer.address - buffer.base)
+        _follow(resident, buffer, at, chosen, kind.itemsize, copiers, "atomic", data)
+        where, view = (at // kind.itemsize)[chosen], buffer.view(kind)
+        before = view[where]
+        change(view, where, data[chosen])
+        resident.progress(before, view[where])
+    _count(copiers.site, addresses.shape, kind.itemsize, "store")
+
+
 def _count(site: Site, shape: tuple[int, ...], size: int, access: str) -> None:
     copies = shape[0]
     sectors = copies * -(-shape[1] * size // SECTOR)
@@ -141,7 +165,9 @@ def _follow(
     grains = (offsets[chosen] // shadow.grain)[:, None] + np.arange(max(1, size // shadow.grain))
     threads = np.broadcast_to(np.arange(len(copiers.owners))[:, None], offsets.shape)[chosen]
     blocks = resident.geometry.numbers[copiers.owners[threads]][:, None]
-    if data is None:
+    if access == "atomic":
+        conflict = shadow.atomic(buffer, grains, blocks, grains.shape, copiers.site.index)
+    elif data is None:
         conflict = shadow.read(buffer, grains, blocks, grains.shape, copiers.site.index, False)
     else:
         changed = buffer.view(data.dtype)[offsets[chosen] // size] != data[chosen]

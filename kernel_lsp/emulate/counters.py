@@ -144,7 +144,7 @@ def calls_of(instructions: Sequence[PtxInstruction]) -> list[Location | None]:
 def _wrapped(instruction: PtxInstruction) -> str:
     """Return the kind of an instruction that code has no other way to than a wrapper; empty for any other."""
     parts = instruction.parts
-    return parts[0] if parts[0] in ("mbarrier", "wgmma") or parts[:3] == ("cp", "async", "bulk") else ""
+    return parts[0] if parts[0] in ("mbarrier", "wgmma") or "bulk" in parts[:4] else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -334,8 +334,8 @@ def _grains(functions: list[Function]) -> tuple[int, int]:
                 shared = min(shared, 8)
             if parts[0] not in ("ld", "st", "atom", "red", "cp", "ldu", "wmma"):
                 continue
-            if parts[:3] == ("cp", "async", "bulk"):
-                global_ = min(global_, 2 if "tensor" in parts else 8)
+            if "bulk" in parts:  # those that reduce do so by element
+                global_ = min(global_, 2 if "tensor" in parts or "reduce" in parts else 8)
                 continue
             if parts[0] == "cp":
                 shared, global_ = min(shared, 4), min(global_, 1 if len(instruction.operands) > 3 else 4)

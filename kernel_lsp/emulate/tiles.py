@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from kernel_lsp.emulate import tensormap
 from kernel_lsp.emulate.bulk import Delivery, copiers_of, deliver, flat
-from kernel_lsp.emulate.bulk_memory import CHUNK, Copiers, read_global, read_shared, sound_shared, write_global
+from kernel_lsp.emulate.bulk_memory import (
+    CHUNK,
+    Copiers,
+    read_global,
+    read_shared,
+    sound_shared,
+    update_global,
+    write_global,
+)
 from kernel_lsp.emulate.counters import Site
 from kernel_lsp.emulate.decode import Decoder, Step
 from kernel_lsp.emulate.errors import NeedsGpu
@@ -23,6 +31,7 @@ from kernel_lsp.emulate.findings import FindingKind
 from kernel_lsp.emulate.lanes import Lanes
 from kernel_lsp.emulate.memory import WINDOW_BYTES, raw_type
 from kernel_lsp.emulate.program import Address, Immediate, Operand, PtxInstruction, Register, Symbol, Vector
+from kernel_lsp.emulate.reductions import is_reduction, plain, tensor_reduction
 from kernel_lsp.emulate.registers import Activation
 from kernel_lsp.emulate.tensormap import SWIZZLE_BYTES, TensorMap
 from kernel_lsp.emulate.transfers import locator
@@ -38,7 +47,7 @@ _ALIGN = 128  # of a box in shared memory
 
 def bind_tiles(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step | None:
     """Bind tiled tensor copies, and prefetches of boxes."""
-    parts = instruction.parts
+    parts = plain(instruction.parts)
     if parts[:3] != ("cp", "async", "bulk") or "tensor" not in parts:
         return None
     if "prefetch" in parts:
@@ -155,6 +164,7 @@ def _sound(resident: Resident, offsets: Array, amount: int, copiers: Copiers, ac
 
 def _bind_out(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step:
     target, source, *_ = instruction.operands
+    parts = instruction.parts
     assert isinstance(source, Address)
     tensor_of, origin = _named_tensor(decoder, target), locator(decoder, source)
 
@@ -175,6 +185,10 @@ def _bind_out(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step
             agent, clock = resident.bulk_groups.start(part, column)
             places = swizzled(offsets[at[good]][:, None] + steps, tensor.swizzle)
             data = read_shared(resident, places, raw_type(tensor.element_bytes), part, agent, clock)
-            write_global(resident, targets[good], inside[good], data, part)
+            if is_reduction(parts):
+                change = tensor_reduction(parts, tensor.kind).change
+                update_global(resident, targets[good], inside[good], data, part, change)
+            else:
+                write_global(resident, targets[good], inside[good], data, part)
 
     return copy

@@ -66,6 +66,35 @@ __global__ void box_out(const __grid_constant__ Map map, const unsigned char* x,
     __syncthreads();
     if (threadIdx.x == 0) { store_box(&map, x0, y0, tile); commit(); wait_read<0>(); }
 }
+__global__ void box_added(const __grid_constant__ Map map, const float* x, int bytes) {
+    extern __shared__ __align__(1024) unsigned char tile[];
+    for (int i = threadIdx.x; i < bytes / 4; i += blockDim.x) ((float*)tile)[i] = x[i];
+    fence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];"
+                     :: "l"(&map), "r"(24), "r"(10), "r"(at(tile)) : "memory");
+        commit();
+        wait_read<0>();
+    }
+}
+#define REDUCED(NAME, T, OPERATION)                                                                                 \
+    __global__ void NAME(T* y, const T* x) {                                                                        \
+        __shared__ alignas(128) T tile[64];                                                                         \
+        tile[threadIdx.x] = x[threadIdx.x];                                                                         \
+        fence();                                                                                                    \
+        __syncthreads();                                                                                            \
+        if (threadIdx.x == 0) {                                                                                     \
+            asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group." OPERATION " [%0], [%1], %2;"         \
+                         :: "l"(y), "r"(at(tile)), "r"(int(64 * sizeof(T))) : "memory");                            \
+            commit();                                                                                               \
+            wait_read<0>();                                                                                         \
+        }                                                                                                           \
+    }
+REDUCED(added, float, "add.f32")
+REDUCED(added_halves, unsigned short, "add.noftz.f16")
+REDUCED(least, int, "min.s32")
+REDUCED(joined, unsigned, "or.b32")
 #define BOX_OF(N, COORDINATES, ...)                                                                                 \
     __global__ void box##N(const __grid_constant__ Map map, int* y, int count) {                                    \
         __shared__ alignas(128) int tile[512];                                                                      \
@@ -217,6 +246,39 @@ def test_a_box_goes_out_but_for_what_lies_outside(swizzle: int):
     expected = np.zeros_like(tensor)
     expected[30:40, 40:64] = box.reshape(16, 32)[:10, :24]
     np.testing.assert_array_equal(out, expected)
+    assert done.findings == ()
+
+
+def test_blocks_add_their_boxes_to_what_is_there():
+    """As DeepGEMM's epilogue with accumulation does, by `SM90_TMA_REDUCE_ADD_2D`."""
+    memory = GlobalMemory()
+    tensor = np.arange(40 * 32, dtype=np.float32).reshape(40, 32)
+    buffer = memory.allocate("tensor", tensor)
+    made = TensorMap(7, buffer.address, (32, 40), (128,), (16, 8), (1, 1))
+    box = np.linspace(-3, 3, 128, dtype=np.float32)
+    done = launch(ptx(), "box_added", 3, 64, made.encode(), box, 512, shared=512, memory=memory)
+    expected = tensor.copy()
+    for _ in range(3):
+        expected[10:18, 24:32] += box.reshape(8, 16)[:, :8]
+    np.testing.assert_array_equal(buffer.data.view(np.float32).reshape(40, 32), expected)
+    assert done.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind", "operation"),
+    [
+        ("added", np.float32, np.add),
+        ("added_halves", np.float16, np.add),
+        ("least", np.int32, np.minimum),
+        ("joined", np.uint32, np.bitwise_or),
+    ],
+)
+def test_a_bulk_copy_reduces_by_element(kernel: str, kind: type, operation: np.ufunc):
+    rng = np.random.default_rng(7)
+    x, y = (rng.integers(0, 1000, 64).astype(kind) for _ in range(2))
+    raw = np.uint16 if kind is np.float16 else kind
+    done = launch(ptx(), kernel, 2, 64, y.copy().view(raw), x.view(raw))
+    np.testing.assert_array_equal(done.arrays[0].view(kind), operation(operation(y, x), x))
     assert done.findings == ()
 
 
