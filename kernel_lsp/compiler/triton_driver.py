@@ -12,6 +12,7 @@ from unittest import mock
 
 import torch
 from triton import knobs
+from triton._C.libtriton import nvidia
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import max_shared_mem
 from triton.compiler.errors import CompilationError
@@ -23,6 +24,7 @@ from kernel_lsp.compiler.cubin import read_cubin
 from kernel_lsp.compiler.triton_since import ArchitectureError, refusing
 from kernel_lsp.device.architectures import BLOCK_THREADS, REGISTERS, WARP, arch_number
 from kernel_lsp.device.device import Device
+from kernel_lsp.errors import CannotJudgeError
 
 _OF_ARCHITECTURE = frozenset(
     ("arch", "supported_fp8_dtypes", "deprecated_fp8_dot_operand_dtypes", "max_num_imprecise_acc_default")
@@ -83,12 +85,22 @@ def received_by(
             mock.patch.object(Autotuner, "do_bench", property(lambda _: bench)),
             # Made-up timings must not reach the file in which the autotuner caches real ones.
             mock.patch.object(Autotuner, "check_disk_cache", lambda _, key, configs, bench: bench() and False),
+            mock.patch.object(nvidia.cublas, "CublasLt", _Blas),
         ):
             yield
     finally:
         knobs.runtime.kernel_load_end_hook.remove(loaded)
         max_shared_mem.cache_clear()
         active_driver._active = before  # pyright: ignore[reportPrivateUsage]
+
+
+class _Blas:
+    """Stands for Triton's handle of cuBLAS, which its tutorials make when they are imported."""
+
+    def __init__(self, _workspace: object) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        raise CannotJudgeError(f"`{name}` of cuBLAS is not emulated", fix="Run it on a GPU.")
 
 
 @contextlib.contextmanager

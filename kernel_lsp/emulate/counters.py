@@ -122,7 +122,7 @@ class Site:
 
 
 def calls_of(instructions: Sequence[PtxInstruction]) -> list[Location | None]:
-    """Return for each instruction of mbarriers, products or bulk copies the outermost call that holds one of these only.
+    """Return for each instruction of mbarriers, products or bulk copies the outermost call that holds only one kind.
 
     That is the kernel's call of a wrapper around such an instruction. A call that stands for waiting and copying alike
     is no wrapper: it is the body of a kernel that a library has in another file. None for all other instructions.

@@ -30,6 +30,42 @@ class PublicFile:
 
 
 @dataclass(frozen=True)
+class PublicFolder:
+    """A folder of a public repository, with all that is below, which the files of a project include or import.
+
+    Attributes:
+        path: in its repository.
+        place: where a run has it, below its project's folder.
+        repository: owner and name, of another repository too.
+        commit: 40 hexadecimal digits.
+    """
+
+    path: str
+    place: str
+    repository: str
+    commit: str
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A change of a public file, in place of the first text that is like `old`: a mistake to plant, or a mend.
+
+    Attributes:
+        file: below the project's folder.
+        old: a text of it.
+        new: what stands there instead.
+        code: the rule of the error that `check` must give; empty for a mend, after which all must be right.
+        line: of `file`, where that error must be.
+    """
+
+    file: str
+    old: str
+    new: str
+    code: str
+    line: int
+
+
+@dataclass(frozen=True)
 class PublicKernel:
     """A workload of ours for a public file.
 
@@ -40,6 +76,8 @@ class PublicKernel:
         versions: which of the file's kernels, or ways to launch one, `launch` knows by the number in its line
             `VERSION = 1`; the first is the baseline of all. Empty where there is only one.
         bugs: line and text of planted bugs (`source.mutations`) that its workload must find, on the emulator too.
+        faults: others that `check` must find on the emulator, each at its line.
+        known: rule and line, as `KL060:378`, of errors that `check` gives of the file as it is.
     """
 
     name: str
@@ -47,6 +85,8 @@ class PublicKernel:
     workload: Path
     versions: tuple[int, ...]
     bugs: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    known: frozenset[str] = frozenset()
 
     def place(self, version: int) -> str:
         """The file of one version."""
@@ -73,6 +113,9 @@ class Project:
         repository: owner and name.
         commit: 40 hexadecimal digits.
         files: what is taken from it.
+        folders: what is taken whole.
+        own: files of ours beside its `project.toml` that a run needs, and where it has them.
+        options: of the compiler.
         empty: files that a run needs and nobody reads, such as a package's `__init__.py`.
         kernels: what is judged.
     """
@@ -81,6 +124,9 @@ class Project:
     repository: str
     commit: str
     files: tuple[PublicFile, ...]
+    folders: tuple[PublicFolder, ...]
+    own: Mapping[str, str]
+    options: tuple[str, ...]
     empty: tuple[str, ...]
     kernels: tuple[PublicKernel, ...]
 
@@ -102,7 +148,9 @@ def kernels_in(folder: Path) -> Iterator[tuple[PublicKernel, list[Path]]]:
 def _project(manifest: Path) -> Project:
     content = tomllib.loads(manifest.read_text())
     folder = manifest.parent
-    files = tuple(_file(path, entry) for path, entry in content["files"].items())
+    files = tuple(_file(path, entry) for path, entry in content.get("files", {}).items())
+    source = content["repository"], content["commit"]
+    folders = tuple(_folder(place, entry, *source) for place, entry in content.get("folders", {}).items())
     kernels = tuple(
         PublicKernel(
             f"{folder.name}/{name}",
@@ -110,12 +158,31 @@ def _project(manifest: Path) -> Project:
             folder / f"{name}_workload.py",
             tuple(entry.get("versions", ())),
             tuple(entry.get("bugs", ())),
+            tuple(
+                Fault(
+                    one.get("file", entry.get("file")), one["old"], one["new"], one.get("code", ""), one.get("line", 0)
+                )
+                for one in entry.get("faults", ())
+            ),
+            frozenset(entry.get("known", ())),
         )
         for name, entry in content.get("kernels", {}).items()
     )
     return Project(
-        folder.name, content["repository"], content["commit"], files, tuple(content.get("empty", ())), kernels
+        folder.name,
+        *source,
+        files,
+        folders,
+        content.get("own", {}),
+        tuple(content.get("options", ())),
+        tuple(content.get("empty", ())),
+        kernels,
     )
+
+
+def _folder(place: str, entry: Mapping[str, Any], repository: str, commit: str) -> PublicFolder:
+    named = entry.get("repository", repository), entry.get("commit", commit)
+    return PublicFolder(entry.get("path", place), place, *named)
 
 
 def _file(path: str, entry: Mapping[str, Any]) -> PublicFile:

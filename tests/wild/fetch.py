@@ -9,13 +9,15 @@ Options: --mirrors DIR with copies of repositories, `OWNER+NAME/repo` each, whic
 
 import argparse
 import hashlib
+import io
 import json
 import subprocess
+import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.wild.catalogue import Project, PublicFile, projects
+from tests.wild.catalogue import FOLDER, Project, PublicFile, PublicFolder, projects
 
 _ROOT = Path(__file__).parents[2]
 _ADDRESS = "https://github.com/{repository}"
@@ -34,6 +36,9 @@ def gather(folder: Path, mirrors: Path | None, only: Sequence[str]) -> list[dict
             if not only or project.name in only:
                 repository = git_directory(project, mirrors, Path(scratch))
                 entries += [write(project, file, repository, folder) for file in project.files]
+                for part in project.folders:
+                    unpack(part, git_directory(part, mirrors, Path(scratch)), folder / project.name)
+                add_own(project, folder / project.name)
                 for place in project.empty:
                     path = folder / project.name / place
                     path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +47,31 @@ def gather(folder: Path, mirrors: Path | None, only: Sequence[str]) -> list[dict
     return entries
 
 
-def git_directory(project: Project, mirrors: Path | None, scratch: Path) -> Path:
+def unpack(part: PublicFolder, repository: Path, folder: Path) -> None:
+    """Put a folder of a repository, as its commit has it, in its place below a folder.
+
+    Raises:
+        SystemExit: the repository does not have it.
+    """
+    above = folder / part.place
+    above.mkdir(parents=True, exist_ok=True)
+    packed = git(repository, "archive", f"{part.commit}:{part.path}")
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(above, filter="data")
+
+
+def add_own(project: Project, folder: Path) -> None:
+    """Put our own files in their places, and a `pyproject.toml` with the compiler's options if there are any."""
+    for name, place in project.own.items():
+        path = folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes((FOLDER / project.name / name).read_bytes())
+    if project.options:
+        settings = f"[tool.kernel-lsp]\nbuild.options = {json.dumps(project.options)}\n"
+        (folder / "pyproject.toml").write_text(settings)
+
+
+def git_directory(project: Project | PublicFolder, mirrors: Path | None, scratch: Path) -> Path:
     """Return a git directory that holds the project's commit, fetching that alone where there is no mirror.
 
     Raises:
@@ -52,7 +81,9 @@ def git_directory(project: Project, mirrors: Path | None, scratch: Path) -> Path
         mirror = mirrors / project.repository.replace("/", "+") / "repo"
         if mirror.is_dir():
             return mirror
-    made = scratch / project.name
+    made = scratch / project.repository.replace("/", "+")
+    if made.is_dir():
+        return made
     address = _ADDRESS.format(repository=project.repository)
     git(None, "init", "--quiet", "--bare", str(made))
     git(made, "fetch", "--quiet", "--depth", "1", address, project.commit)

@@ -20,7 +20,7 @@ import tarfile
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,8 +135,12 @@ def public_files(folder: Path, mirrors: Path | None, only: list[str]) -> Iterato
         yield Batch({f"{one.name}: {file}": place / file for file in one.files}, one.environment, folder / "kept")
 
 
-def kernel_lsp(batch: Batch, *arguments: str, files: int = 1) -> tuple[int, str, str, float]:
-    """How a command ended, what it printed on each of its outputs, and its seconds; -1 where it came to no end."""
+def kernel_lsp(
+    batch: Batch, *arguments: str, files: int = 1, folder: Path | None = None
+) -> tuple[int, str, str, float]:
+    """How a command in a folder ended, what it printed on each of its outputs, and its seconds; -1 where it came to no
+    end.
+    """
     variables = batch.variables
     passed = {"KERNEL_LSP_RUNNER_ENVIRONMENT": ",".join(variables)} if variables else {}
     paths = {f"KERNEL_LSP_PATHS_{kind}": str(batch.kept / kind) for kind in ("CACHE", "DATA")}
@@ -145,7 +149,7 @@ def kernel_lsp(batch: Batch, *arguments: str, files: int = 1) -> tuple[int, str,
     start = time.perf_counter()
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=files * _SECONDS, check=False, env=environment
+            command, capture_output=True, text=True, timeout=files * _SECONDS, check=False, env=environment, cwd=folder
         )
     except subprocess.TimeoutExpired:
         return -1, "", "it came to no end", files * _SECONDS
@@ -197,15 +201,23 @@ def _parsed(text: str) -> dict[str, Any]:
 
 def record(rows: Sequence[Row]) -> None:
     """Write rows into README.md, between the marks; those of other files of the catalogue stay as they are."""
-    before, mark, rest = _README.read_text().partition(_MARKS[0])
-    held, _, after = rest.partition(_MARKS[1])
-    lines = {line.split(" | ")[0].removeprefix("| "): line for line in held.splitlines() if line.startswith("| ")}
-    lines |= {row.file: row.line for row in rows}
-    wanted = [f"{one.name}: {file}" for one in repositories() for file in one.files]
-    kept = [lines[name] for name in wanted if name in lines]
-    commits = "\n".join(f"- {one.name}: {one.repository}, {one.commit[:12]}" for one in repositories())
-    table = "\n".join([_HEAD, *kept, "", _summary(kept), "", commits])
-    _README.write_text(f"{before}{mark}\n{table}\n{_MARKS[1]}{after}")
+
+    def merged(held: Sequence[str]) -> list[str]:
+        lines = {line.split(" | ")[0].removeprefix("| "): line for line in held if line.startswith("| ")}
+        lines |= {row.file: row.line for row in rows}
+        wanted = [f"{one.name}: {file}" for one in repositories() for file in one.files]
+        kept = [lines[name] for name in wanted if name in lines]
+        commits = [f"- {one.name}: {one.repository}, {one.commit[:12]}" for one in repositories()]
+        return [_HEAD, *kept, "", _summary(kept), "", *commits]
+
+    write_table(_MARKS, merged)
+
+
+def write_table(marks: tuple[str, str], merged: Callable[[Sequence[str]], Sequence[str]]) -> None:
+    """Replace the lines of README.md between two marks by what `merged` makes of them."""
+    before, mark, rest = _README.read_text().partition(marks[0])
+    held, end, after = rest.partition(marks[1])
+    _README.write_text("\n".join([f"{before}{mark}", *merged(held.splitlines()), f"{end}{after}"]))
 
 
 def main() -> None:
