@@ -100,7 +100,7 @@ def update_global(
 ) -> None:
     """Let `change(cells, where, values)` update elements at addresses (threads, elements), as by atomic accesses.
 
-    What nothing had written stays unwritten. Elements that `wanted` leaves out are not touched.
+    Unwritten elements stay unwritten. Elements that `wanted` leaves out are not touched.
     """
     kind = data.dtype
     for buffer, chosen in _buffers(resident, addresses, wanted, kind.itemsize, copiers, "atomic"):
