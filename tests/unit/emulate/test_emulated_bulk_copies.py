@@ -130,6 +130,19 @@ __global__ void __cluster_dims__(2) to_all(const int* x, int* y) {
     y[blockIdx.x * 64 + threadIdx.x] = tile[threadIdx.x];
     cluster.sync();
 }
+__device__ __forceinline__ void body(const int* x, int* y) {
+    __shared__ alignas(128) int tile[64];
+    __shared__ u64 bar;
+    if (threadIdx.x == 0) {
+        init(&bar, 1);
+        expect(&bar, 512);
+        load(tile, x, 256, &bar);
+    }
+    __syncthreads();
+    wait(&bar, 0);  // for more than comes
+    y[threadIdx.x] = tile[threadIdx.x];
+}
+__global__ void in_a_body(const int* x, int* y) { body(x, y); }
 __global__ void past_the_end(const int* x, int* y) {
     __shared__ alignas(128) int tile[64];
     __shared__ u64 bar;
@@ -247,6 +260,12 @@ def test_a_box_goes_out_but_for_what_lies_outside(swizzle: int):
     expected[30:40, 40:64] = box.reshape(16, 32)[:10, :24]
     np.testing.assert_array_equal(out, expected)
     assert done.findings == ()
+
+
+def test_a_finding_in_a_kernels_body_elsewhere_names_its_line_and_not_the_call_of_the_body():
+    """As in FlashAttention-3, whose kernel calls a main loop of another file; `wait` is but a wrapper there."""
+    done = launch(ptx(), "in_a_body", 1, 64, np.zeros(64, np.int32), np.zeros(64, np.int32))
+    assert {f.location.line for f in done.findings if f.location} == {line_of(SOURCE, "// for more than comes")}
 
 
 def test_blocks_add_their_boxes_to_what_is_there():
