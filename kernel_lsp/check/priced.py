@@ -60,7 +60,7 @@ async def price(session: Session, recording: RecordedCase) -> tuple[tuple[Kernel
     Each kernel's first launch is timed. The GPU is held as for timing, for a second or two.
     """
     assert session.baseline_built is not None, "the session is open"
-    content, path = recording.content, str(session.target.source.path)
+    content, path = recording.content, str(session.target.source.path.absolute())  # as the compiler was given it
     found: list[KernelPrices] = []
     reason = "no kernel of the file has PTX whose lines can be left out"
     for launch in {launch["entry"]: launch for launch in reversed(content["launches"])}.values():

@@ -161,7 +161,7 @@ def _kernels(path: Path, text: str, runs: Sequence[EmulatedRun], gpu: GpuLines) 
 
 def _dearest(path: Path, kernel: KernelPrices) -> dict[LineKey, LinePrice]:
     """Return for each line the work that costs most."""
-    return {(str(path), one.line): one for one in sorted(kernel.lines, key=lambda one: one.share)}
+    return {(str(path.absolute()), one.line): one for one in sorted(kernel.lines, key=lambda one: one.share)}
 
 
 def _lines(

@@ -26,7 +26,7 @@ from kernel_lsp.source.kernel import base_name
 _SECONDS = 60.0  # ncu takes 3 s for a small kernel on an H200, most of it to start
 
 LineKey = tuple[str, int]
-"""A path, as the compiler was given it, and a line; `("", 0)` for instructions of no line."""
+"""An absolute path, as the compiler was given it, and a line; `("", 0)` for instructions of no line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,5 +98,5 @@ def _key(frames: Sequence[Place], path: Path) -> LineKey:
     own = path.resolve()
     for place in frames:
         if Path(place.path).resolve() == own:
-            return str(path), place.line
+            return str(path.absolute()), place.line
     return (frames[0].path, frames[0].line) if frames else ("", 0)

@@ -48,7 +48,7 @@ class Split(Record):
         predicate: the condition, as a person would say it; empty where there is none.
         cases: all timed ones, as measured without a guard.
         fresh: sizes on both sides of the border that were tried.
-        note: why no condition is offered, or what could not be confirmed; may be empty.
+        note: which conditions were refused and why, and what could not be confirmed; may be empty.
     """
 
     variant: str

@@ -70,11 +70,14 @@ def test_a_kernel_that_wins_on_large_sizes_only(judges: Judges, cuda: Path) -> N
     found = judges.refine(cuda, variant)
     assert found.best is not None, found.reason + "; ".join(found.notes)
     assert (found.best.verdict, found.best.evidence.candidate_origin) == (Outcome.FASTER, "guard:user")
-    assert found.best.evidence.candidate_label.startswith("guarded: n >= ")
     split = found.best.evidence.split
     assert split is not None
     assert [case.path for case in split.cases] == ["old", "new", "new"]
-    assert {case.path for case in split.fresh} == {"old", "new"}
+    if split.predicate.startswith("n >= "):
+        assert {case.path for case in split.fresh} == {"old", "new"}
+    else:  # where code lies makes the old path slower by a few per cent behind one condition, and not behind another
+        assert split.predicate.startswith("gridDim.x >= ")
+        assert "`n >= " in split.note
     assert found.best.evidence.sources["candidate"].endswith(CUDA.partition("int n) {")[2])
 
 

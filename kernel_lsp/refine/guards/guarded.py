@@ -120,24 +120,29 @@ class _Search:
 
     async def _first_that_holds(self, guards: Guards) -> Split:
         quantities = self._plainly(lambda: guards.quantities(self._change))
-        note = "no condition of one or two terms separates them"
+        refused: list[str] = []
+        refuted = False
         for first in islice(find_predicates(quantities, self._sides), _CONDITIONS):
             for predicate in dict.fromkeys((first, at_the_win(first, self._sides))):
                 made = self._candidate(guards, predicate)
                 if not await self._bench.builds(made):
-                    note = f"with `{predicate}` it does not build"
+                    refused.append(f"with `{predicate}` it does not build")
                     continue
                 fresh, unconfirmed = await self._confirm(made, predicate)
                 failed = next((one for one in fresh if one.failed), None)
                 if failed is not None:
-                    note = f"`{predicate}` does not hold on fresh sizes: {failed.case} {failed.failed}"
+                    refused.append(f"`{predicate}` does not hold on fresh sizes: {failed.case} {failed.failed}")
+                    refuted = refuted or failed.path == "new"  # else its code lies badly, which says nothing of others
                     continue
-                split = self._split(predicate, fresh, unconfirmed)
+                if refuted and not fresh:  # sizes speak against such a border, and none can speak for this one
+                    refused.append(f"`{predicate}` cannot be tried on fresh sizes")
+                    continue
+                split = self._split(predicate, fresh, "; ".join(filter(None, (*refused, unconfirmed))))
                 verdict = await self._bench.judge_to_offer(made, split)
                 if verdict.verdict is Outcome.FASTER:
                     return split
-                note = f"the file with `{predicate}` is {verdict.verdict} as a whole: {verdict.reason}"
-        return self._split(note=note)
+                refused.append(f"the file with `{predicate}` is {verdict.verdict} as a whole: {verdict.reason}")
+        return self._split(note="; ".join(refused) or "no condition of one or two terms separates them")
 
     def _plainly(self, make: Callable[[], _T]) -> _T:
         """Return what is made of the texts; a defect in that, such as edits that overlap, ends this variant alone."""

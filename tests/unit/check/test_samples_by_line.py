@@ -142,3 +142,17 @@ def test_it_is_shown_why_nothing_was_sampled(tmp_path: Path) -> None:
 def test_a_report_without_samples_has_none(tmp_path: Path) -> None:
     found = profile_of(FileReport(tmp_path / "scale.cu", Language.CUDA, "sm_90", ()), TEXT)
     assert (found.device, found.not_sampled, found.not_priced, found.kernels) == ("", "", "", ())
+
+
+def test_one_line_is_one_row_also_if_the_file_was_named_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("scale.cu")
+    Path(path).write_text(TEXT)
+    seen = {(str(path.absolute()), 6): Counter(wait=5)}  # as the compiler names it
+    prices = KernelPrices("ops::scale", 3.0, (LinePrice(6, "loads", 0.5),))
+    told = GpuLines("NVIDIA H200", "n=1000", (KernelSamples("ops::scale", 1, seen),), "", (prices,))
+    (kernel,) = profile_of(FileReport(path, Language.CUDA, "sm_90", ()), TEXT, told).kernels
+    (line,) = kernel.lines
+    assert (line.samples, line.price, line.text) == (5, 0.5, "if (i < N) y[i] = 2.0f * x[i];")

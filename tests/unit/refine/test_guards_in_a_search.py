@@ -21,11 +21,13 @@ from kernel_lsp.compiler.binary import Binary, Build
 from kernel_lsp.compiler.built import Built
 from kernel_lsp.compiler.plan import Launch, LaunchTrace
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.judge.fresh_sizes import FreshResult, FreshSize
 from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.stages import build
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.refine import workbench
+from kernel_lsp.refine.guards import guarded
 from kernel_lsp.refine.outcome import Refinement
 from kernel_lsp.refine.search import refine
 from kernel_lsp.runner.messages import oracle as truth
@@ -131,7 +133,7 @@ class _Gpu(SimulatedGpu):
         made = super()._builders(folder)
 
         async def compiled(*_: object) -> Built:
-            launches = [Launch("scale", (9, 1, 1), (128, 1, 1), arguments=(None, None, n)) for n in SIZES]
+            launches = [Launch("scale", (-(-n // 128), 1, 1), (128, 1, 1), arguments=(None, None, n)) for n in SIZES]
             plans = tuple(LaunchTrace(at, (launch,)) for at, launch in enumerate(launches))
             return replace(Built(Build(Binary("sm_90", b"", None, {}, ()), (), "nvrtc", 0.0), ()), plans=plans)
 
@@ -192,6 +194,25 @@ def test_a_border_that_fresh_sizes_refute_moves_to_the_size_that_wins(
     found = searched([variant(200, 60_000, 50)], tmp_path, monkeypatch)
     assert found.best is not None
     assert found.best.evidence.candidate_label == "guarded: n >= 70000; variant 0"
+
+
+@pytest.mark.parametrize("path", ["new", "old"])
+def test_a_border_that_sizes_refute_is_not_drawn_by_the_grid_instead(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The grid is no parameter, so no size can speak for it. Slow code of the old path is another matter."""
+
+    async def slower(session: Session, made: Candidate, sizes: list[FreshSize]) -> list[FreshResult]:
+        results = [FreshResult(f"n={one.changes['n']}", 1.0, (0.99, 1.01)) for one in sizes]
+        results[path == "old"] = FreshResult("n=20000", 1.5, (1.4, 1.6))
+        return results
+
+    monkeypatch.setattr(guarded, "try_sizes", slower)
+    found = searched([variant(200, 10_000, 50)], tmp_path, monkeypatch)
+    [note] = found.notes
+    assert "`n >= 16384` does not hold on fresh sizes: n=20000 is slower there (0.67x)" in note
+    assert ("`gridDim.x >= 128` cannot be tried on fresh sizes" in note) == (path == "new")
+    assert ("the file with `gridDim.x >= 128` is " in note) == (path == "old"), "it was judged"
 
 
 @pytest.mark.parametrize(("below", "above"), [(50, 50), (200, 200)])
