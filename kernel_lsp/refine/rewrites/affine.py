@@ -17,7 +17,7 @@ from kernel_lsp.source.grammar import cuda_grammar
 from kernel_lsp.source.trees import field, text_of, walk
 
 _PARSER = Parser(cuda_grammar())
-_INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)[uUlL]*")
+_INTEGER = re.compile(r"(-?0[xX][0-9a-fA-F]+|-?\d+)[uUlL]*")
 _NEAR = 4  # elements
 _DEPTH = 24  # of names that stand for others
 
@@ -87,6 +87,11 @@ def symbol(name: str) -> Polynomial:
     return Polynomial({(name,): 1})
 
 
+def thread_index(axis: str) -> Polynomial:
+    """Return a thread's number in the whole grid along `x`, `y` or `z`."""
+    return symbol(f"blockIdx.{axis}") * symbol(f"blockDim.{axis}") + symbol(f"threadIdx.{axis}")
+
+
 @dataclass(frozen=True)
 class _Given:
     """Values of a macro's or function's parameters, and the byte offset of its use; empty in the kernel's own text."""
@@ -119,7 +124,7 @@ class Indices:
     def _read(self, node: Node, given: _Given, depth: int) -> Polynomial:
         node = bare(node)
         if node.type == "number_literal" and (match := _INTEGER.fullmatch(text_of(node))):
-            return number(int(match[1], 0) if match[1].lower().startswith("0x") else int(match[1]))
+            return number(int(match[1], 16 if "x" in match[1].lower() else 10))
         if node.type == "identifier":
             return self._named(node, given, depth)
         if node.type == "unary_expression" and text_of(field(node, "operator")) == "-":
@@ -165,6 +170,10 @@ class Indices:
             return left * right
         if operator == "<<" and right.value is not None and 0 <= right.value < 32:
             return left * number(1 << right.value)
+        if left.value is not None and right.value and min(left.value, right.value) >= 0:
+            known = {"/": left.value // right.value, "%": left.value % right.value, ">>": left.value >> right.value}
+            if operator in known:
+                return number(known[operator])
         return symbol(f"({left}{operator}{right})")
 
     def _called(self, node: Node, given: _Given, depth: int) -> Polynomial | None:

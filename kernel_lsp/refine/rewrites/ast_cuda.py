@@ -263,6 +263,11 @@ def indent_at(text: str, offset: int) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
+def body_unit(pad: str) -> str:
+    """Return the indent of one level in a body whose statements have the indent `pad`: at most 4 blanks."""
+    return min(pad or "    ", "    ", key=len)
+
+
 def whole_line(text: str, span: Span) -> Span:
     """Return a span with its line and line break, if it is all that stands there."""
     data = text.encode()

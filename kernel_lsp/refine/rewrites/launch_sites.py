@@ -51,6 +51,10 @@ class LaunchSite:
         first, *others = [self._number(n) for n in self.sizes(self.block)]
         return first if all(n == 1 for n in others) else None
 
+    def shape(self) -> tuple[int | None, ...]:
+        """Return the number of a block's threads along each axis that it names; None for one that is no number."""
+        return tuple(self._number(node) for node in self.sizes(self.block))
+
     def _number(self, node: Node) -> int | None:
         value = self.bound.get(node.id, node)
         return int(text_of(value)) if text_of(value).isdigit() else None
