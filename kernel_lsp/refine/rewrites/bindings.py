@@ -59,6 +59,8 @@ def _binding(scope: Node, node: Node, name: str, depth: int) -> list[Node | None
     """Return the value that one statement gives to a name, if it gives it one."""
     if node.type == "init_declarator":
         return [node.child_by_field_name("value")] if text_of(field(node, "declarator")) == name else []
+    if node.type == "function_declarator" and text_of(field(node, "declarator")) == name and _is_dim3(node):
+        return [field(node, "parameters")]
     if node.type in ("for_statement", "augmented_assignment") and (left := node.child_by_field_name("left")):
         return [None] if name in {text_of(n) for n in walk(left) if n.type == "identifier"} else []
     if node.type not in ("assignment", "assignment_expression"):
@@ -72,6 +74,12 @@ def _binding(scope: Node, node: Node, name: str, depth: int) -> list[Node | None
     at = next((i for i, n in enumerate(left.named_children) if text_of(n) == name), None)
     fits = value is not None and value.type in _TUPLES and value.named_child_count == left.named_child_count
     return [value.named_children[at] if fits and value is not None and at is not None else None]
+
+
+def _is_dim3(node: Node) -> bool:
+    """Return True for `dim3 grid(columns, rows);`, which reads like the declaration of a function."""
+    outer = node.parent
+    return outer is not None and outer.type == "declaration" and text_of(field(outer, "type")) == "dim3"
 
 
 def _looked_up(scope: Node, node: Node, depth: int) -> Node:

@@ -19,6 +19,7 @@ from kernel_lsp.refine.rewrites.launch_sites import find_launches
 from kernel_lsp.refine.rewrites.neighbours import (
     NeighbourReads,
     Range,
+    chosen,
     find_neighbours,
     head_of,
     inside,
@@ -75,13 +76,18 @@ def _block(use: MemoryUse, workload: SourceFile | None, axes: str) -> list[int]:
     """
     shapes: set[tuple[int | None, ...]] = set()
     for site in find_launches(use.scopes.tree, workload) or []:
-        named = () if site.python else site.sizes(site.block)
-        shapes.add(tuple(use.indices.of(node).value for node in named) if named else site.shape())
+        shapes.add(site.shape() if site.python else tuple(_size(use, node) for node in site.sizes(site.block)))
     shape = shapes.pop() if len(shapes) == 1 else ()
     known = [n for n in shape if n is not None]
     if len(known) != len(shape) or len(known) < len(axes) or any(n != 1 for n in known[len(axes) :]):
         raise NotApplicableError("blocks of unknown shape")
     return known[: len(axes)]
+
+
+def _size(use: MemoryUse, node: Node) -> int | None:
+    """Return a size in host code, which may be a macro's name."""
+    named = use.scopes.tree.named_type(text_of(node))
+    return int(named) if named.isdigit() else use.indices.of(node).value
 
 
 @dataclass(frozen=True)
@@ -106,17 +112,16 @@ def _loaded(group: list[_Tile], tree: KernelTree, names: _Names, unit: str) -> l
     lines += [f"for (int {r} = {names.ty}; {r} < {height}; {r} += {names.rows}) {{"] if tall else []
     lines.append(f"{pad}for (int {c} = {names.tx}; {c} < {width}; {c} += {names.columns}) {{")
     pad += unit
-    if tall:
-        lines.append(f"{pad}const int {row} = {plus(f'blockIdx.y * {names.rows} + {r}', rows.first)};")
-    lines.append(f"{pad}const int {column} = {plus(f'blockIdx.x * {names.columns} + {c}', columns.first)};")
+    at_row = f"{row} = {plus(f'blockIdx.y * {names.rows} + {r}', rows.first)}, " if tall else ""
+    lines.append(f"{pad}const int {at_row}{column} = {plus(f'blockIdx.x * {names.columns} + {c}', columns.first)};")
     for tile in group:
         array = tile.of
         bounds = inside(column, columns.first, array.hull(lambda read: read.column_bounds))
         if tall:
             bounds = [*inside(row, rows.first, array.hull(lambda read: read.row_bounds)), *bounds]
         element = f"{tile.name}[{r}][{c}]" if tall else f"{tile.name}[{c}]"
-        lines.append(f"{pad}{element} = {' && '.join(bounds)}")
-        lines.append(f"{pad}{unit}? {array.pointer.name}[{array.index(row, column)}] : {array.zero};")
+        loaded = f"{array.pointer.name}[{array.index(row, column)}]"
+        lines += chosen(f"{pad}{element} =", bounds, loaded, array.zero, pad + unit)
     return [*lines, *([f"{unit}}}"] if tall else []), "}"]
 
 

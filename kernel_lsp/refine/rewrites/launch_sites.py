@@ -17,6 +17,7 @@ from kernel_lsp.source.text import Edit, apply_edits
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _SIMPLE = re.compile(r"[\w.]+(\([^()]*\)|\[[^\[\]]*\])*")
+_LISTS = ("tuple", "argument_list", "parameter_list")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class LaunchSite:
         value = self.bound[node.id]
         if value.type == "call_expression" and text_of(field(value, "function")) == "dim3":
             value = field(value, "arguments")
-        return value.named_children if value.type in ("tuple", "argument_list") else [value]
+        return value.named_children if value.type in _LISTS else [value]
 
     def threads(self) -> int | None:
         """Return the number of threads of a block along x; None where it is no number, or the block is not flat."""
@@ -89,7 +90,7 @@ class LaunchSite:
             old = node
         kept = [text_of(n) for n in self.sizes(node)[len(texts) :]]
         joined = ", ".join([*texts, *kept])
-        if old.type in ("tuple", "argument_list"):
+        if old.type in _LISTS:
             comma = "," if len(texts) + len(kept) == 1 and self.python else ""
             return Edit(span_of(old), f"({joined}{comma})")
         if len(texts) + len(kept) == 1:

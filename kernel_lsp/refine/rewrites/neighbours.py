@@ -13,6 +13,7 @@ from kernel_lsp.refine.rewrites.serial_loops import MemoryAccess, MemoryUse, Not
 from kernel_lsp.source.trees import field, span_of, text_of
 
 _ZERO = number(0)
+_LINE = 100  # characters
 
 
 @dataclass(frozen=True)
@@ -331,3 +332,9 @@ def place_names(tree: KernelTree) -> tuple[str, str]:
     """Return names for the row and the column of what is loaded."""
     plain = tree.fresh("row"), tree.fresh("column")
     return plain if plain == ("row", "column") else (tree.fresh("loaded_row"), tree.fresh("loaded_column"))
+
+
+def chosen(target: str, conditions: Sequence[str], loaded: str, zero: str, pad: str) -> list[str]:
+    """Return the statement that sets `target` to what is loaded or to zero: one line, or two where it is long."""
+    test, values = f"{target} {' && '.join(conditions)}", f"? {loaded} : {zero};"
+    return [f"{test} {values}"] if len(test) + len(values) < _LINE else [test, f"{pad}{values}"]

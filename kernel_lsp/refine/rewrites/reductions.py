@@ -1,7 +1,7 @@
 """Sums, products, largest and smallest values that a loop gathers in one variable; and how threads combine theirs."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from tree_sitter import Node
@@ -67,8 +67,8 @@ def extreme(operation: str, kind: str) -> str:
     return {"float": f"f{operation}f", "double": f"f{operation}"}.get(kind, operation)
 
 
-def find_reductions(scopes: Scopes, loop: SerialLoop) -> list[LoopReduction]:
-    """Return what a loop gathers.
+def find_reductions(scopes: Scopes, loop: SerialLoop, without: Container[CudaVariable] = ()) -> list[LoopReduction]:
+    """Return what a loop gathers, without some variables.
 
     Raises:
         NotApplicableError: it hands something else from one iteration to the next.
@@ -78,7 +78,7 @@ def find_reductions(scopes: Scopes, loop: SerialLoop) -> list[LoopReduction]:
     for variable in scopes.variables:
         inside = [change for change in variable.changes if body.holds(span_of(change))]
         declared = variable.declaration is not None and body.holds(span_of(variable.declaration))
-        if not inside or declared:
+        if not inside or declared or variable in without:
             continue
         found.append(_reduction(scopes, loop, variable, inside))
     return found
@@ -163,13 +163,13 @@ def _combination(value: Node, name: str) -> str | None:
             return "+" if called in _FUSED and given[-1] == mine[0] else None
     if value.type == "conditional_expression":
         chosen, other = bare(field(value, "consequence")), bare(field(value, "alternative"))
-        found = _larger(bare(field(value, "condition")), name)
+        found = larger(bare(field(value, "condition")), name)
         if found and {text_of(chosen), text_of(other)} == {name, found[1]}:
             return found[0] if text_of(other) == name else {"max": "min", "min": "max"}[found[0]]
     return None
 
 
-def _larger(condition: Node, name: str) -> tuple[str, str] | None:
+def larger(condition: Node, name: str) -> tuple[str, str] | None:
     """Return `max` and the value of `value > name`, or `min` and that of `value < name`; None for other conditions."""
     if condition.type == "condition_clause":
         condition = bare(field(condition, "value"))
@@ -191,5 +191,5 @@ def _comparison(change: Node, right: Node, name: str) -> tuple[Node, str, str | 
         statement = statement.parent
     if statement is None or statement.type != "if_statement" or statement.child_by_field_name("alternative"):
         return None
-    found = _larger(field(statement, "condition"), name)
+    found = larger(field(statement, "condition"), name)
     return (statement, *found) if found and "".join(found[1].split()) == "".join(text_of(right).split()) else None

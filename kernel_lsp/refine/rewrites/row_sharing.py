@@ -7,6 +7,7 @@ from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.affine import Polynomial, is_near, symbol
 from kernel_lsp.refine.rewrites.ast_cuda import bare, indent_at
+from kernel_lsp.refine.rewrites.placed_extremes import PlacedExtreme, find_placed_extreme
 from kernel_lsp.refine.rewrites.reductions import LoopReduction, extreme, find_reductions
 from kernel_lsp.refine.rewrites.scans import LoopScan, find_scan
 from kernel_lsp.refine.rewrites.scopes import CudaVariable
@@ -169,8 +170,11 @@ class RowSharing:
         if limit is not None and limit <= _SHORT:
             raise NotApplicableError("a short loop")
         scan = find_scan(self.use, loop) if self.team.scan else None
-        reductions = find_reductions(scopes, loop) if scan is None else []
-        if reductions and (node.parent is None or node.parent.type != "compound_statement"):
+        placed = find_placed_extreme(self.use, loop) if scan is None else None
+        without = (placed.best, placed.place) if placed is not None else ()
+        reductions = find_reductions(scopes, loop, without) if scan is None else []
+        combines = bool(reductions) or placed is not None
+        if combines and (node.parent is None or node.parent.type != "compound_statement"):
             raise NotApplicableError("a loop without braces round it")
         self._check_private(loop)
         accesses = self.use.accesses(loop.body)
@@ -190,8 +194,8 @@ class RowSharing:
         if scan is not None:
             self._write_scan(loop, scan)
         else:
-            self._write(loop, start, reductions)
-        if reductions:
+            self._write(loop, start, reductions, placed)
+        if combines:
             self.combines = True
             self._soft = []
             self._hard = [] if self.team.orders else self._hard
@@ -293,7 +297,9 @@ class RowSharing:
         else:
             self.edits.append(Edit(Span(start, end), f"{condition} {{\n{pad}{unit}{inside}\n{pad}}}"))
 
-    def _write(self, loop: SerialLoop, start: Polynomial, reductions: list[LoopReduction]) -> None:
+    def _write(
+        self, loop: SerialLoop, start: Polynomial, reductions: list[LoopReduction], placed: PlacedExtreme | None
+    ) -> None:
         team, tree = self.team, self.use.scopes.tree
         pad = indent_at(tree.file.text, loop.node.start_byte)
         begin = team.first if start.value == 0 else f"{_summand(loop.start)} + {team.first}"
@@ -312,6 +318,8 @@ class RowSharing:
             before.append(f"{kind} {own} = {one.neutral};")
             self.edits += [Edit(span_of(n), own) for n in one.uses]
             after.append(f"{name} {one.operation}= {team.helper}({own}, {one.function});")
+        if placed is not None:
+            after += placed.combined(team.helper, tree.fresh(f"{team.name}_{placed.best.name}"))
         first, end = _with_pragma(loop.node).start_byte, loop.node.end_byte
         if before:
             self.edits.append(Edit(Span(first, first), "".join(f"{line}\n{pad}" for line in before)))

@@ -21,6 +21,7 @@ from kernel_lsp.refine.rewrites.neighbours import (
     NeighbourRead,
     NeighbourReads,
     ThreadNumber,
+    chosen,
     find_neighbours,
     head_of,
     inside,
@@ -128,6 +129,7 @@ def _loaded(window: _Window, tree: KernelTree, rows: str, first: str, x: ThreadN
     bounds = array.hull(lambda read: read.row_bounds), array.hull(lambda read: read.column_bounds)
     tall = f"{rows} + {window.height}"
     place = (f"{at} / {window.width}", f"{at} % {window.width}") if window.width > 1 else (at, "")
+    rows_from = plus(f"{first} + {place[0]}", number(window.first_row))
     shift = number(window.first_column - x.plus)
     named = window.width > 1 or bool(shift.terms)
     columns = plus(f"{x.name} + {place[1]}" if place[1] else x.name, shift)
@@ -142,10 +144,10 @@ def _loaded(window: _Window, tree: KernelTree, rows: str, first: str, x: ThreadN
         f"{array.element} {name}[{tall}]{window.shape};",
         "#pragma unroll",
         f"for (int {at} = 0; {at} < {count}; ++{at}) {{",
-        f"{unit}const int {row} = {plus(f'{first} + {place[0]}', number(window.first_row))};",
-        *([f"{unit}const int {column} = {columns};"] if named else []),
-        f"{unit}{element} = {' && '.join(conditions)}",
-        f"{unit * 2}? {array.pointer.name}[{array.index(row, column)}] : {array.zero};",
+        f"{unit}const int {row} = {rows_from}{f', {column} = {columns}' if named else ''};",
+        *chosen(
+            f"{unit}{element} =", conditions, f"{array.pointer.name}[{array.index(row, column)}]", array.zero, unit
+        ),
         "}",
     ]
 
@@ -174,7 +176,7 @@ def _rewritten(use: MemoryUse, count: int) -> list[Edit]:
         *(line for window in windows for line in _loaded(window, tree, rows, first, x, unit)),
         "#pragma unroll",
         f"for (int {index} = 0; {index} < {rows}; ++{index}) {{",
-        f"{unit}const int {y.name} = {plus(f'{first} + {index}', number(y.plus))};",
+        f"{unit}const {y.variable.type} {y.name} = {plus(f'{first} + {index}', number(y.plus))};",
     ]
     edits = [Edit(whole_line(text, span_of(y.statement)), ""), *_leaves(inner)]
     edits += [e for window in windows for e in _reads(window, index)]

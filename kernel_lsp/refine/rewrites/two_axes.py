@@ -1,7 +1,7 @@
 """Give a flat launch whose number is divided into row and column two axes: the hardware counts both, nothing divides.
 
 A GPU has no instruction for `i = n / width` and `j = n % width`. Two axes of threads have both numbers at hand, and the
-rewrites of products and transposed copies, which look for two axes, follow in the same step.
+rewrites of products, transposed copies and stencils, which look for two axes, follow in the same step.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from functools import partial
 from tree_sitter import Node
 
 from kernel_lsp.device.device import Device
-from kernel_lsp.refine.rewrites import followed_by, tile_product, transpose_tile
+from kernel_lsp.refine.rewrites import followed_by, halo_tile, row_window, tile_product, transpose_tile
 from kernel_lsp.refine.rewrites.affine import Polynomial
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, only_returns, whole_line
 from kernel_lsp.refine.rewrites.flat_division import FlatDivision, find_division
@@ -118,6 +118,6 @@ def rewrite(
     except LookupError:
         return
     found = Candidate(kernel.language, *files, "rows and columns on two axes", "rewrite:two_axes")
-    for further in (tile_product.rewrite, transpose_tile.rewrite):
+    for further in (tile_product.rewrite, transpose_tile.rewrite, row_window.rewrite, halo_tile.rewrite):
         yield from followed_by(found, kernel, device, further)
     yield found

@@ -154,3 +154,18 @@ def test_rows_that_cannot_follow_each_other_are_left_alone(old: str, new: str) -
 
 def test_blocks_of_unknown_shape_have_no_tile() -> None:
     assert rewritten(halo_tile.rewrite, SUM, LAUNCH.replace("(8, 8)]", "(w, 8)]")) == []
+
+
+def test_blocks_of_macros_in_host_code_have_a_shape() -> None:
+    host = """
+#define SIDE 8
+void run(const float* a, float* b, int h, int w) {
+    dim3 grid((w + SIDE - 1) / SIDE, (h + SIDE - 1) / SIDE);
+    dim3 block(SIDE, SIDE);
+    around<<<grid, block>>>(a, b, h, w);
+}
+"""
+    (tile,) = rewritten(halo_tile.rewrite, SUM + host)
+    assert "constexpr int COLUMNS = 8, ROWS = 8;" in tile.kernel.text
+    rows, _ = rewritten(row_window.rewrite, SUM + host)
+    assert "dim3 grid((w + SIDE - 1) / SIDE, ((h + SIDE - 1) / SIDE + 3) / 4);" in rows.kernel.text
