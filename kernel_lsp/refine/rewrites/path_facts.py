@@ -16,8 +16,8 @@ _LEAVING = ("return_statement", "continue_statement")
 def facts_at(use: MemoryUse, node: Node) -> list[Polynomial]:
     """Return polynomials that are not negative where a node is evaluated.
 
-    They come from the branches and loops around it, and from earlier branches that leave. What a condition says of a
-    variable that changes elsewhere, or of memory, is left out.
+    They come from the branches and loops around it, and from earlier branches that leave. Conditions on a
+    variable that changes elsewhere, or on memory, are left out.
     """
     found: list[Polynomial] = []
     unequal: list[Polynomial] = []
