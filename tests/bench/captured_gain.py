@@ -20,7 +20,7 @@ from kernel_lsp.workload.capture import FOLDER
 from tests.bench.record import record
 
 _CLI = "from kernel_lsp.cli.main import main; main()"
-_KERNEL = """import torch
+KERNEL = """import torch
 import triton
 import triton.language as tl
 
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--record", action="store_true")
     options = parser.parse_args()
-    before, after = (_KERNEL.replace("WARPS", warps) for warps in ("1", "8"))
+    before, after = (KERNEL.replace("WARPS", warps) for warps in ("1", "8"))
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "ops.py").write_text(before)

@@ -7,31 +7,13 @@ from pathlib import Path
 import pytest
 from judges import CommandLine
 
+from tests.bench.captured_gain import KERNEL
 from tests.unit.capture.shadow_programs import BACKWARD, KERNELS, PROGRAM, RAGGED, changed
 
 pytestmark = pytest.mark.gpu
 
-ROWS = """import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def row_sums_kernel(x, out, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    total = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, cols, BLOCK):
-        places = start + tl.arange(0, BLOCK)
-        total += tl.load(x + row * cols + places, mask=places < cols, other=0.0)
-    tl.store(out + row, tl.sum(total))
-
-
-def row_sums(x):
-    out = torch.empty(x.shape[0], device=x.device)
-    for _ in range(REPEATED):
-        row_sums_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=1024, num_warps=4)
-    return out
-"""
+LAUNCH = "    row_sums_kernel["
+ROWS = KERNEL.replace("WARPS", "4").replace(LAUNCH, f"    for _ in range(REPEATED):\n    {LAUNCH}")
 STEPS = """import torch
 from rows import row_sums
 
