@@ -157,7 +157,7 @@ def test_a_launch_that_makes_no_sense_is_refused(emulate, launch, words):
 def test_what_only_a_gpu_can_run_is_named_with_its_line():
     text = """extern "C" __global__ void k(float* y) {
     asm volatile("nanosleep.u32 0;");
-    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%0], [%1], 16;" :: "l"(y), "r"(0));
+    asm volatile("multimem.red.relaxed.sys.global.add.f32 [%0], %1;" :: "l"(y), "f"(1.0f));
     y[0] = 1;
 }
 """
@@ -167,7 +167,7 @@ def test_what_only_a_gpu_can_run_is_named_with_its_line():
     module = emulator.module(built.binary, {}, {})
     y = torch.zeros(1)
     emulator.begin(["y"], [y])
-    with pytest.raises(CannotJudgeError, match=r"cp\.reduce") as caught:
+    with pytest.raises(CannotJudgeError, match="multimem") as caught:
         module.k[1, 1](y)
     assert (caught.value.path, caught.value.line) == (PATH, 3)
     assert y.item() == 0
