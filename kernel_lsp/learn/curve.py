@@ -83,6 +83,7 @@ def _line(batch: TrainingBatch, figures: StepFigures) -> Mapping[str, object]:
         "model": batch.model,
         "answers": len(batch.samples),
         "unjudged": batch.unjudged,
+        "canaries": batch.canaries,
         "score": [round(value, 6) for value in mean.values()],
         "results": dict(sorted(Counter(one.result for one in batch.samples).items())),
         "paid": [{"evidence": one.evidence, "score": one.score} for one in paid],

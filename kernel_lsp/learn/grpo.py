@@ -18,12 +18,13 @@ from pathlib import Path
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.judge.session import Pools
+from kernel_lsp.learn.canaries import TRAJECTORIES, canary_targets, counted, is_due, require_silence, uncollected
 from kernel_lsp.learn.curve import has_batch, write_batch, write_curve
 from kernel_lsp.learn.environment import Memory, open_environment
 from kernel_lsp.learn.grpo_plan import PlannedPolicy
 from kernel_lsp.learn.process import OnEvent, free_on, require_packages, require_room, run_trainer, trainer_python
 from kernel_lsp.learn.reward import advantages, samples_of
-from kernel_lsp.learn.rollout import Policy, Trajectory, rollout
+from kernel_lsp.learn.rollout import Policy, SampledTurn, Trajectory, rollout
 from kernel_lsp.learn.training import TrainingBatch, TrainingSample, step_folder
 from kernel_lsp.model import gate
 from kernel_lsp.model.adapters import AdapterCard, content_of, served_name, write_card
@@ -65,6 +66,7 @@ async def run_grpo(
 
     Raises:
         CannotJudgeError: the packages that train are missing.
+        FooledJudgeError: a canary was made faster than it can be.
         DoesNotFitError: the memory does not suffice while the server sleeps.
         ModelError: the server failed.
         RunnerError: a worker or the trainer ended; what was done is kept.
@@ -80,7 +82,8 @@ async def run_grpo(
                 show(f"step {step} of {job.steps}: answers are drawn and judged")
                 batch = await _draw(run, step)
                 write_batch(folder, batch)
-            await pools.end()  # the judge's memory on the GPU is the trainer's now
+            if free_on(planned.gpu) < planned.needed:
+                await pools.end()  # the judge's memory is the trainer's now
             show(f"step {step} of {job.steps}: learning")
             await _learn(run, step, on_event)
             write_curve(folder, job.adapter)
@@ -114,8 +117,44 @@ async def _draw(run: _Run, step: int) -> TrainingBatch:
                     )
                 samples += paid_samples(key, done, job.gamma)
                 unjudged += sum(turn.outcome.result == NOT_JUDGED for one in done for turn in one)
-    seconds = time.monotonic() - begun
-    return TrainingBatch(step=step, model=endpoint.model, samples=tuple(samples), unjudged=unjudged, seconds=seconds)
+            canaries = await _watched(run, policy, step) if is_due(step) else {}
+    return TrainingBatch(
+        step=step,
+        model=endpoint.model,
+        samples=tuple(samples),
+        unjudged=unjudged,
+        canaries=canaries,
+        seconds=time.monotonic() - begun,
+    )
+
+
+async def _watched(run: _Run, policy: Policy, step: int) -> dict[str, int]:
+    """Return how many answers on canaries had which result.
+
+    Raises:
+        FooledJudgeError: one is faster than it can be.
+    """
+    planned, job = run.planned, run.planned.job
+    turns: list[SampledTurn] = []
+    for number, target in enumerate(canary_targets()):
+        name = target.source.path.stem
+        memory = run.memories.setdefault(name, {})
+        async with open_environment(
+            target, planned.profile, uncollected(run.settings), run.store, run.pools.now(), memory
+        ) as environment:
+            done = await rollout(
+                environment,
+                policy,
+                name=f"canary-{job.adapter}-{step:05}-{name}",
+                trajectories=TRAJECTORIES,
+                turns=1,
+                seed=_seed(job.seed, step, len(job.kernels) + number),
+                longest=job.longest,
+            )
+        answers = [turn for one in done for turn in one]
+        require_silence(target, answers)
+        turns += answers
+    return counted(turns)
 
 
 def chosen(kernels: int, at_once: int, step: int) -> list[int]:

@@ -1,8 +1,11 @@
 """The records that a training and its process share: the job, and the events that it reports."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
+
+from pydantic import Field
 
 from kernel_lsp.judge.record import Record
 
@@ -124,6 +127,7 @@ class TrainingBatch(Record):
         model: name that the server knew the policy by.
         samples: every turn that counts.
         unjudged: turns on which nothing was decided, which are in no sample.
+        canaries: answers on canaries by result, where they were asked; nothing is learned from them.
         seconds: wall time of drawing and judging.
     """
 
@@ -131,6 +135,7 @@ class TrainingBatch(Record):
     model: str
     samples: tuple[TrainingSample, ...]
     unjudged: int
+    canaries: Mapping[str, int] = Field(default_factory=dict[str, int])
     seconds: float
 
 
