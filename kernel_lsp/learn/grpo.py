@@ -11,7 +11,7 @@ step is drawn and judged, `steps/STEP` when it is learned from. So a run that is
 import shutil
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,7 +22,15 @@ from kernel_lsp.learn.canaries import TRAJECTORIES, canary_targets, counted, is_
 from kernel_lsp.learn.curve import has_batch, write_batch, write_curve
 from kernel_lsp.learn.environment import Memory, open_environment
 from kernel_lsp.learn.grpo_plan import PlannedPolicy
-from kernel_lsp.learn.process import OnEvent, free_on, require_packages, require_room, run_trainer, trainer_python
+from kernel_lsp.learn.process import (
+    OnEvent,
+    Trainer,
+    free_on,
+    open_trainer,
+    require_packages,
+    require_room,
+    trainer_python,
+)
 from kernel_lsp.learn.reward import advantages, samples_of
 from kernel_lsp.learn.rollout import Policy, SampledTurn, Trajectory, rollout
 from kernel_lsp.learn.training import TrainingBatch, TrainingSample, step_folder
@@ -45,7 +53,9 @@ class _Run:
     settings: Settings
     store: Store
     pools: Pools
+    kept: AsyncExitStack
     memories: dict[str, Memory] = field(default_factory=dict[str, Memory])
+    trainer: Trainer | None = None
 
 
 async def run_grpo(
@@ -73,8 +83,8 @@ async def run_grpo(
     """
     job, folder = planned.job, planned.folder
     await require_packages(trainer_python(settings))
-    async with Pools(settings) as pools:
-        run = _Run(planned, settings, store, pools)
+    async with Pools(settings) as pools, AsyncExitStack() as kept:
+        run = _Run(planned, settings, store, pools, kept)
         for step in range(1, job.steps + 1):
             if step_folder(folder, step).is_dir():
                 continue
@@ -82,8 +92,6 @@ async def run_grpo(
                 show(f"step {step} of {job.steps}: answers are drawn and judged")
                 batch = await _draw(run, step)
                 write_batch(folder, batch)
-            if free_on(planned.gpu) < planned.needed:
-                await pools.end()  # the judge's memory is the trainer's now
             show(f"step {step} of {job.steps}: learning")
             await _learn(run, step, on_event)
             write_curve(folder, job.adapter)
@@ -211,15 +219,24 @@ async def _policy(planned: PlannedPolicy, step: int) -> AsyncGenerator[Endpoint]
 
 
 async def _learn(run: _Run, step: int, on_event: OnEvent) -> None:
-    """Train on the batch of a step; servers on that GPU sleep meanwhile, if both have no room."""
-    planned = run.planned
+    """Train on the batch of a step.
+
+    A trainer that has room beside the server and the judge is kept for all steps. Otherwise the judge's workers end,
+    servers on that GPU sleep if need be, and the trainer ends after the step.
+    """
+    planned, gpu = run.planned, run.planned.gpu
     shutil.rmtree(planned.folder / "steps" / f"{step:05}.draft", ignore_errors=True)
-    gpu = planned.gpu
+    opened = open_trainer(trainer_python(run.settings), _TRAINER, planned.folder, gpu.uuid if gpu else None)
+    if run.trainer is None and free_on(gpu) >= planned.needed:
+        run.trainer = await run.kept.enter_async_context(opened)
+    if run.trainer is not None:
+        await run.trainer.take(step, _of_steps(on_event))
+        return
+    await run.pools.end()
     async with _room(gpu, planned.needed):
         require_room(planned.base, planned.training, free_on(gpu), planned.place)
-        python = trainer_python(run.settings)
-        device = gpu.uuid if gpu else None
-        await run_trainer(python, _TRAINER, planned.folder, str(step), gpu=device, on_event=_of_steps(on_event))
+        async with opened as trainer:
+            await trainer.take(step, _of_steps(on_event))
 
 
 def _of_steps(on_event: OnEvent) -> OnEvent:

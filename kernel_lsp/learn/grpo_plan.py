@@ -56,8 +56,7 @@ class PlannedPolicy:
     @property
     def training(self) -> Training:
         """Return what decides how much memory it takes: the longest conversation that the context allows."""
-        longest = self.endpoint.context or self.base.positions or 0
-        return Training(self.job.rank, longest, gpu=self.gpu is not None, answer=self.job.longest)
+        return Training(self.job.rank, self.job.context, gpu=self.gpu is not None, answer=self.job.longest)
 
     @property
     def needed(self) -> float:
@@ -115,6 +114,7 @@ def plan_grpo(
         trajectories=learn.trajectories,
         at_once=learn.kernels,
         longest=min(profile.drawing.max_tokens, endpoint.context or profile.drawing.max_tokens),
+        context=endpoint.context or base.positions or 0,
         steps=steps,
         seed=0,
         gpu=gpu.uuid if gpu else None,

@@ -1,18 +1,20 @@
 """Run what trains in a process of its own, hear its events, and say what is missing for it: packages or memory."""
 
 import asyncio
+import contextlib
 import json
 import os
 import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.host_memory import host_memory
 from kernel_lsp.device.nvml import Gpu, free_bytes
-from kernel_lsp.errors import CannotJudgeError, ConfigurationError, RunnerError
+from kernel_lsp.errors import CannotJudgeError, ConfigurationError, KernelLspError, RunnerError
 from kernel_lsp.learn.base_model import BaseModel
 from kernel_lsp.learn.memory import GIB, Training, need, what_fits
 from kernel_lsp.learn.training import EVENTS, GrpoJob, SftJob, TrainingEvent
@@ -145,17 +147,59 @@ async def run_trainer(python: str, module: str, folder: Path, *more: str, gpu: s
             last = TrainingEvent.model_validate_json(line)
             on_event(last)
         code = await process.wait()
-    if last is not None and last.kind == "failed":
-        raise ConfigurationError(last.message, folder / "job.json", fix=last.fix)
     if code != 0 or last is None or last.kind != "done":
-        raise _ended(folder, code)
+        raise _failed(folder, last, code)
+
+
+@dataclass(frozen=True, slots=True)
+class Trainer:
+    """A process that takes steps when it is told to. Make it with `open_trainer`."""
+
+    folder: Path
+    process: asyncio.subprocess.Process
+    events: asyncio.StreamReader
+
+    async def take(self, step: int, on_event: OnEvent) -> None:
+        """Have it take a step; `on_event` is called with each report.
+
+        Raises:
+            ConfigurationError: the trainer says what is wrong with the job.
+            RunnerError: it ended before it was done.
+        """
+        assert self.process.stdin is not None
+        with contextlib.suppress(ConnectionError):  # it has ended: said below
+            self.process.stdin.write(f"{step}\n".encode())
+            await self.process.stdin.drain()
+        last: TrainingEvent | None = None
+        while (last is None or last.kind != "done") and (line := await self.events.readline()):
+            last = TrainingEvent.model_validate_json(line)
+            on_event(last)
+        if last is None or last.kind != "done":
+            raise _failed(self.folder, last, await self.process.wait())
+
+
+@asynccontextmanager
+async def open_trainer(python: str, module: str, folder: Path, gpu: str | None) -> AsyncGenerator[Trainer]:
+    """Start a process that takes steps; it ends with the block.
+
+    Args:
+        python: that has what trains.
+        module: of `kernel_lsp.learn.trainer`.
+        folder: of the job, which takes its log and what it trains.
+        gpu: UUID of the GPU; None for the processor.
+    """
+    async with _process((python, "-m", module, str(folder)), folder, gpu, told=True) as (process, events):
+        yield Trainer(folder, process, events)
 
 
 @asynccontextmanager
 async def _process(
-    call: Sequence[str], folder: Path, gpu: str | None
+    call: Sequence[str], folder: Path, gpu: str | None, *, told: bool = False
 ) -> AsyncGenerator[tuple[asyncio.subprocess.Process, asyncio.StreamReader]]:
-    """Start the process that trains; yields it and its events, and ends it if it still runs."""
+    """Start the process that trains; yields it and its events, and ends it if it still runs.
+
+    With `told` it can be told something.
+    """
     reading, writing = os.pipe()
     offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     package = str(Path(__file__).parents[2])
@@ -165,7 +209,7 @@ async def _process(
         with (folder / "log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 *call,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE if told else asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=environment,
@@ -196,10 +240,13 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             await process.wait()
 
 
-def _ended(folder: Path, code: int) -> RunnerError:
+def _failed(folder: Path, last: TrainingEvent | None, code: int) -> KernelLspError:
+    """Return the reason why a trainer is not done: its own words, or how it ended."""
+    if last is not None and last.kind == "failed":
+        return ConfigurationError(last.message, folder / "job.json", fix=last.fix)
     log = folder / "log"
     how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
-    last = " / ".join(line.strip() for line in log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
-    said = f": {last}" if last else ""
+    said = " / ".join(line.strip() for line in log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
+    said = f": {said}" if said else ""
     fix = "The same command goes on from the last checkpoint; if it was killed for memory, lower `learn.length`."
     return RunnerError(f"The process that trains {how}{said}", log, fix=fix)

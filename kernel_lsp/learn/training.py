@@ -66,6 +66,7 @@ class GrpoJob(Record):
         trajectories: on each kernel, in one step.
         at_once: kernels in one step.
         longest: tokens of the longest answer.
+        context: tokens of the longest conversation, which a pass over several samples does not exceed either.
         steps: in all.
         seed: of all that is random.
         gpu: UUID of the GPU that trains; None for the processor.
@@ -85,6 +86,7 @@ class GrpoJob(Record):
     trajectories: int
     at_once: int
     longest: int
+    context: int
     steps: int
     seed: int
     gpu: str | None

@@ -1,8 +1,9 @@
-"""Take one step of reinforcement learning; run as `python -m kernel_lsp.learn.trainer.grpo FOLDER STEP`.
+"""Take steps of reinforcement learning; run as `python -m kernel_lsp.learn.trainer.grpo FOLDER`.
 
-Imports torch and peft at its top. A process takes one step and ends, so that a GPU's memory is free for the server and
-the judge between two. It reads `job.json`, the batch of the step, and the state of the step before; it writes the new
-adapter, the optimizer's state and the figures to `steps/STEP.draft`, and renames that when all is written.
+Imports torch and peft at its top. Its standard input has the number of a step in each line; where a GPU has no room for
+it beside the server and the judge, it is ended after each. It reads `job.json`, the batch of the step, and the state of
+the step before; it writes the new adapter, the optimizer's state and the figures to `steps/STEP.draft`, and renames
+that when all is written. So a step depends on the files alone, whichever process takes it.
 
 It is told token ids and numbers, never texts or verdicts. The loop with its rollouts lies in the parent, which imports
 no torch. TRL's `GRPOTrainer` owns that loop itself, and lends it out by a `rollout_func` that it calls experimental;
@@ -88,13 +89,13 @@ def policy_loss(
     return -(objective * mask).sum() / longest
 
 
-def take_step(job: GrpoJob, folder: Path, step: int) -> None:
-    """Train on the batch of a step, and write the state after it."""
+def take_step(job: GrpoJob, base: Any, folder: Path, step: int) -> Any:
+    """Train on the batch of a step, write the state after it, and return the base model as it was given."""
     torch.manual_seed(job.seed + step)
     batch = TrainingBatch.model_validate_json((folder / "batches" / f"{step:05}.json").read_text(encoding="utf-8"))
     samples = [one for one in batch.samples if one.advantage != 0.0]
     random.Random(job.seed + step).shuffle(samples)
-    model = _model(job, folder, step)
+    model = _model(job, base, folder, step)
     optimizer = torch.optim.AdamW(
         [one for one in model.parameters() if one.requires_grad], lr=job.rate, betas=(0.9, 0.95), weight_decay=0.0
     )
@@ -109,33 +110,49 @@ def take_step(job: GrpoJob, folder: Path, step: int) -> None:
     tokens = sum(len(one.tokens) for one in samples)
     report(TrainingEvent(kind="step", step=step, steps=job.steps, loss=figures.loss, tokens=tokens))
     report(TrainingEvent(kind="done", step=step, steps=job.steps))
+    return model.unload()
+
+
+def same_prompts(samples: Sequence[TrainingSample], tokens: int) -> list[list[TrainingSample]]:
+    """Return samples in groups for one pass each: those with the same prompt, up to so many tokens with padding."""
+    found: list[list[TrainingSample]] = []
+    open_: dict[tuple[int, ...], list[TrainingSample]] = {}
+    for one in samples:
+        group = open_.get(one.prompt, [])
+        longest = max(len(some.tokens) for some in (*group, one))
+        if not group or (len(group) + 1) * (len(one.prompt) + longest) > tokens:
+            group = open_[one.prompt] = []
+            found.append(group)
+        group.append(one)
+    return found
 
 
 def _learn(
     job: GrpoJob, model: Any, optimizer: torch.optim.Optimizer, samples: Sequence[TrainingSample]
 ) -> StepFigures:
-    """Take the optimizer's steps, one sample through the model at a time, and return their figures."""
+    """Take the optimizer's steps, samples with the same prompt in one pass, and return their figures."""
     if not samples:
         return StepFigures(samples=0, loss=0.0, gradient=0.0, clipped=0.0, learning_seconds=0.0)
     begun = time.monotonic()
-    with torch.no_grad():
-        old = [token_logprobs(model, [one], job.temperature)[0] for one in samples]
-    halves = [(samples[at::HALVES], old[at::HALVES]) for at in range(HALVES)]
+    halves = [same_prompts(samples[at::HALVES], job.context) for at in range(HALVES)]
+    with torch.no_grad():  # the policy before the batch; in the first half the one that learns is that
+        old = [[token_logprobs(model, group, job.temperature)[0] for group in half] for half in halves[1:]]
     loss, norms, clipped, tokens = 0.0, [0.0], 0.0, 0
-    for some, before in halves:
-        if not some:
+    for half, before in zip(halves, ([None] * len(halves[0]), *old), strict=True):
+        if not half:
             continue
         optimizer.zero_grad()
-        for one, was in zip(some, before, strict=True):
-            new, mask = token_logprobs(model, [one], job.temperature)
-            drawn = torch.tensor([one.logprobs], device=new.device)
-            weights = torch.exp(was - drawn).clamp(max=MOST_WEIGHT)
-            advantage = torch.tensor([[one.advantage]], device=new.device)
-            part = policy_loss(new, was, advantage, weights, mask, job.longest) / len(some)
+        for group, known in zip(half, before, strict=True):
+            new, mask = token_logprobs(model, group, job.temperature)
+            was = new.detach() if known is None else known
+            weights = torch.exp(was - _drawn(group, new)).clamp(max=MOST_WEIGHT)
+            advantages = torch.tensor([[one.advantage] for one in group], device=new.device)
+            part = policy_loss(new, was, advantages, weights, mask, job.longest) / sum(map(len, half))
             part.backward()
             ratio = torch.exp(new.detach() - was)
-            outside = (ratio < 1 - CLIP_LOW) & (advantage < 0) | (ratio > 1 + CLIP_HIGH) & (advantage > 0)
-            loss, clipped, tokens = loss + part.item(), clipped + outside.sum().item(), tokens + mask.sum().item()
+            outside = (ratio < 1 - CLIP_LOW) & (advantages < 0) | (ratio > 1 + CLIP_HIGH) & (advantages > 0)
+            loss, tokens = loss + part.item(), tokens + mask.sum().item()
+            clipped += (outside * mask).sum().item()
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), MOST_GRADIENT).item())
         optimizer.step()
     return StepFigures(
@@ -147,14 +164,27 @@ def _learn(
     )
 
 
-def _model(job: GrpoJob, folder: Path, step: int) -> Any:
-    """Return the base with the adapter as the step before left it, or as it begins."""
+def _drawn(group: Sequence[TrainingSample], like: torch.Tensor) -> torch.Tensor:
+    """Return the log-probabilities of a group's tokens when they were drawn, with zeros for padding."""
+    found = torch.zeros_like(like)
+    for row, one in zip(found, group, strict=True):
+        row[: len(one.logprobs)] = torch.tensor(one.logprobs)
+    return found
+
+
+def _base(job: GrpoJob) -> Any:
+    """Return the base model."""
     dtype = torch.bfloat16 if job.gpu else torch.float32
     base = AutoModelForCausalLM.from_pretrained(job.weights, dtype=dtype, local_files_only=True)
     base.to("cuda" if job.gpu else "cpu")
     base.config.use_cache = False
     base.gradient_checkpointing_enable({"use_reentrant": False})
     base.enable_input_require_grads()
+    return base
+
+
+def _model(job: GrpoJob, base: Any, folder: Path, step: int) -> Any:
+    """Return the base with the adapter as the step before left it, or as it begins."""
     begun = step_folder(folder, step - 1) / "adapter" if step > 1 else job.start
     if begun is not None:
         model = PeftModel.from_pretrained(base, begun, is_trainable=True)
@@ -171,11 +201,13 @@ def _model(job: GrpoJob, folder: Path, step: int) -> Any:
 
 
 def main() -> None:
-    """Take the step that the command line names, and report how that ended."""
-    folder, step = Path(sys.argv[1]), int(sys.argv[2])
+    """Take the steps that the standard input names, and report how each ended."""
+    folder = Path(sys.argv[1])
     job = GrpoJob.model_validate(json.loads((folder / "job.json").read_text(encoding="utf-8")))
     try:
-        take_step(job, folder, step)
+        base = _base(job)
+        for line in sys.stdin:
+            base = take_step(job, base, folder, int(line))
     except torch.OutOfMemoryError:
         fix = "Lower `learn.length` or `learn.rank` and start again; or let `learn.gpu` name a larger GPU."
         report(TrainingEvent(kind="failed", message="The GPU's memory ran out while training.", fix=fix))

@@ -60,18 +60,16 @@ def model_of(tokenizer: PreTrainedTokenizerFast, layers: int, width: int) -> Lla
 
 
 def loss_of(model: LlamaForCausalLM, samples: list[tuple[list[int], list[int]]]) -> torch.Tensor:
-    """The mean loss of the answers' tokens; prompts are padded on the left, answers on the right."""
-    width, length = (max(len(one[part]) for one in samples) for part in (0, 1))
-    ids, seen, wanted = [], [], []
+    """The mean loss of the answers' tokens; conversations are padded on the right, where nothing looks back at it."""
+    longest = max(len(prompt) + len(answer) for prompt, answer in samples)
+    ids, wanted = [], []
     for prompt, answer in samples:
-        before, after = width - len(prompt), length - len(answer)
-        ids.append([0] * before + prompt + answer + [0] * after)
-        seen.append([0] * before + [1] * (len(prompt) + len(answer)) + [0] * after)
-        wanted.append(answer + [-100] * after)
-    tokens, mask, labels = (torch.tensor(one, device=model.device) for one in (ids, seen, wanted))
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    found = model(input_ids=tokens, attention_mask=mask, position_ids=positions, logits_to_keep=length + 1).logits
-    return torch.nn.functional.cross_entropy(found[:, :-1].float().flatten(0, 1), labels.flatten(), ignore_index=-100)
+        after = longest - len(prompt) - len(answer)
+        ids.append(prompt + answer + [0] * after)
+        wanted.append([-100] * len(prompt) + answer + [-100] * after)
+    tokens, labels = (torch.tensor(one, device=model.device) for one in (ids, wanted))
+    found = model(input_ids=tokens).logits[:, :-1]
+    return torch.nn.functional.cross_entropy(found.float().flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)
 
 
 def main(traces: Path, folder: Path, seconds: float, layers: int, width: int) -> None:
