@@ -4,8 +4,8 @@ Of each public kernel with several versions (`tests/wild`), whose files `python 
 there, the first version is refined without a model. What was found is judged again in fresh processes, and so are the
 versions by hand. A row's `share` is the speedup found over the best one by hand; 1 is a variant as fast as that.
 
-Options: --public FOLDER; --only WORD in a kernel's name, as `llm.c/softmax`; --budget SECONDS (120) for refining;
---keep FOLDER for the refined files; and those of `shards.py`. Rows are kept in `naive_kernels.jsonl`.
+Options: --public FOLDER; --only WORD in a kernel's name, as `llm.c/softmax`; --budget SECONDS (120) for refining, 0 for
+not; --keep FOLDER for the refined files; and those of `shards.py`. Rows are kept in `naive_kernels.jsonl`.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from kernel_lsp.judge.session import Session, open_session
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.refine.search import refine
+from kernel_lsp.source.candidate import Candidate
 from tests.bench import shards
 from tests.bench.honest_programs import ORIGIN
 from tests.bench.record import record
@@ -36,10 +37,11 @@ def with_versions(folder: Path) -> dict[str, tuple[PublicKernel, list[Path]]]:
     return {k.name: (k, paths) for k, paths in kernels_in(folder) if len(k.versions) > 1 and paths[0].suffix != ".py"}
 
 
-def tasks(kernels: dict[str, tuple[PublicKernel, list[Path]]], only: Sequence[str]) -> list[Task]:
+def tasks(kernels: dict[str, tuple[PublicKernel, list[Path]]], options: argparse.Namespace) -> list[Task]:
     """Return one task for each kernel with one of the words in its name, or for all."""
+    found, only = ["refined", "again"] if options.budget else [], options.only
     return [
-        {"id": name, "numbers": ["refined", "again", *(f"by hand {v}" for v in kernel.versions[1:])]}
+        {"id": name, "numbers": [*found, *(f"by hand {v}" for v in kernel.versions[1:])]}
         for name, (kernel, _) in kernels.items()
         if not only or any(word in name for word in only)
     ]
@@ -68,20 +70,28 @@ async def _session(target: Target) -> AsyncGenerator[Session]:
         yield session
 
 
+def keep(variant: Candidate, folder: Path) -> None:
+    """Write the files of a variant."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in (variant.kernel, variant.launch):
+        if file is not None:
+            (folder / file.path.name).write_text(file.text)
+
+
 async def rows_of(kernel: PublicKernel, paths: Sequence[Path], options: argparse.Namespace) -> AsyncIterator[Row]:
     """Give the rows of one kernel: refined, judged again, and each version by hand."""
     target = make_target(paths[0], workload=kernel.workload)
     try:
-        async with _session(target) as session:
-            found = await refine(session, budget=options.budget)
+        variant: Candidate | None = None
+        if options.budget:
+            async with _session(target) as session:
+                found = await refine(session, budget=options.budget)
             yield {"number": "refined", **figures_of(found), "says": found.reason[:200]}
-            if found.variant is not None and options.keep is not None:
-                kept = options.keep / kernel.name
-                kept.mkdir(parents=True, exist_ok=True)
-                (kept / paths[0].name).write_text(found.variant.kernel.text)
-                (kept / kernel.workload.name).write_text(found.variant.launch.text if found.variant.launch else "")
+            variant = found.variant
+            if variant is not None and options.keep is not None:
+                keep(variant, options.keep / kernel.name)
         async with _session(target) as session:
-            candidates = {"again": found.variant} if found.variant is not None else {}
+            candidates = {"again": variant} if variant is not None else {}
             for version in kernel.versions[1:]:
                 path = paths[kernel.places.index(kernel.place(version))]
                 text, launch = path.read_text(), kernel.launch_text(version)
@@ -138,7 +148,7 @@ def main() -> None:
     if options.worker:
         asyncio.run(shards.serve(lambda: workplace(options)))
         return
-    figures = summarise(shards.gather(NAME, tasks(with_versions(options.public), options.only), options))
+    figures = summarise(shards.gather(NAME, tasks(with_versions(options.public), options), options))
     for name, value in figures.items():
         if name != "by_kernel":
             print(f"{name}: {value}")

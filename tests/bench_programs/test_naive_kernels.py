@@ -1,3 +1,4 @@
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -37,5 +38,5 @@ def test_kernels_with_versions_are_taken(tmp_path: Path) -> None:
     found = with_versions(tmp_path)
     assert "llm.c/softmax_forward" in found
     assert not any(paths[0].suffix == ".py" for _, paths in found.values())
-    (task,) = tasks(found, ["llm.c/matmul_forward"])
+    (task,) = tasks(found, Namespace(only=["llm.c/matmul_forward"], budget=120.0))
     assert task["numbers"] == ["refined", "again", "by hand 4"]
