@@ -20,6 +20,7 @@ from kernel_lsp.emulate.memory import raw_type
 Array: TypeAlias = NDArray[Any]
 
 _OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
+_LOGIC = frozenset(("and", "or", "xor"))
 _OF_MAPS = {2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f64", 9: "bf16"}
 """`CUtensorMapDataType` -> the type that elements are reduced as."""
 
@@ -71,4 +72,7 @@ def tensor_reduction(parts: Collection[str], kind: int) -> Reduction:
     """
     if kind not in _OF_MAPS:
         raise NeedsGpu("a bulk copy that reduces elements of 8 or 16 bits without a sign")
-    return reduction(parts, _OF_MAPS[kind])
+    name = _OF_MAPS[kind]
+    if name[0] in "us" and not _LOGIC.isdisjoint(parts):
+        name = f"b{name[1:]}"
+    return reduction(parts, name)

@@ -32,6 +32,7 @@ FIELDS = {
 _MOST_BOX = 256
 _MOST_STRIDE = 8
 _ALIGN = 16
+_PLACES = 64  # maps among parameters lie at multiples of this
 
 ELEMENT_BYTES = {0: 1, 1: 2, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 8, 9: 2, 10: 4, 11: 4, 12: 4}
 """Bytes of each `CUtensorMapDataType` before the packed ones."""
@@ -107,6 +108,13 @@ class TensorMap:
             *(*self.steps, *(1,) * (5 - rank)),
         ]
         return (head + _ARRAYS.pack(self.address, *padded)).ljust(BYTES, b"\0")
+
+
+def any_of_bytes(parameters: bytes) -> bool:
+    """Return True if one of the maps among a launch's parameters has elements of one byte."""
+    places = range(0, len(parameters) - BYTES + 1, _PLACES)
+    heads = (_HEAD.unpack_from(parameters, place) for place in places)
+    return any(magic == MAGIC and ELEMENT_BYTES.get(kind) == 1 for magic, kind, *_ in heads)
 
 
 def decode(data: bytes) -> TensorMap:

@@ -1,0 +1,194 @@
+"""Random pipelines of Hopper on the emulator: they are right, and their products are those of the matrices."""
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from kernel_lsp.compiler import fake_driver
+from kernel_lsp.emulate.matrix.formats import values
+from kernel_lsp.emulate.tensormap import TensorMap
+from tests.bench import random_pipelines
+from tests.bench.pipelines import emulated, gpu
+from tests.bench.pipelines.copies import random_copies
+from tests.bench.pipelines.pipeline import Array, Pipeline
+from tests.bench.pipelines.products import random_product
+
+BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+SIZES = {"f16": 2, "bf16": 2, "tf32": 4, "f32": 4, "s32": 4}
+
+pytest.importorskip("cuda.bindings")
+
+
+def matrix(pipeline: Pipeline, number: int) -> Array:
+    """The values that a map of a product tells of, (rows, columns)."""
+    buffer, tensor = pipeline.buffers[number], pipeline.maps[number]
+    bits = buffer.raw.view(BITS[SIZES.get(buffer.kind, 1)])
+    return values(buffer.kind, bits).reshape(tensor.shape[1], -1)[:, : tensor.shape[0]]
+
+
+@pytest.mark.parametrize("seed", [0, 15, 21, 23, 37])
+def test_copies_are_right_and_leave_their_sources_alone(seed: int):
+    pipeline = random_copies(seed)
+    done = emulated.emulate(pipeline)
+    assert done.findings == ()
+    np.testing.assert_array_equal(done.after[0], pipeline.buffers[0].raw)
+    assert any((after != buffer.raw).any() for after, buffer in zip(done.after[2:], pipeline.buffers[2:], strict=True))
+
+
+def test_blocks_may_store_boxes_of_bytes_that_meet_at_an_odd_place():
+    """The two bytes of a 16-bit word belong to boxes of different blocks, which is no race."""
+    pipeline = random_copies(224)
+    assert pipeline.words.startswith("u8")
+    assert "in place as boxes" in pipeline.words
+    assert emulated.emulate(pipeline).findings == ()
+
+
+def test_boxes_are_reduced_bit_by_bit():
+    pipeline = random_copies(362)
+    assert "reduced as boxes by xor" in pipeline.words
+    done = emulated.emulate(pipeline)
+    assert done.findings == ()
+    (source, target), (start, _, aim) = pipeline.maps, (buffer.raw for buffer in pipeline.buffers[:3])
+    tensor, before, after = (
+        data[m.offset :].view(np.uint32).reshape(-1, m.strides[0] // 4)[: m.shape[1], : m.shape[0]]
+        for m, data in ((source, start), (target, aim), (target, done.after[2]))
+    )
+    assert source.box == target.box
+    assert source.shape[0] >= 32
+    changed = before ^ after
+    assert np.isin(changed[changed != 0], tensor).all()
+    assert (changed != 0).any()
+
+
+# Along K and along rows, with every swizzle, of every size; sums through shared memory as boxes.
+@pytest.mark.parametrize("seed", [0, 5, 8, 9, 11, 30, 47, 66])
+def test_products_are_those_of_the_matrices(seed: int):
+    pipeline = random_product(seed)
+    assert "sums as boxes" in pipeline.words
+    assert "begun" not in pipeline.words
+    done = emulated.emulate(pipeline)
+    assert done.findings == ()
+    a, b = matrix(pipeline, 0), matrix(pipeline, 1)
+    a = a.T if "A MN-major" in pipeline.words else a
+    b = b.T if "B MN-major" in pipeline.words else b
+    kind, (columns, rows) = pipeline.buffers[-1].kind, pipeline.maps[2].shape
+    bits = done.after[-1].view(BITS[SIZES[kind]])
+    found = (bits.view(np.int32).astype(float) if kind == "s32" else values(kind, bits)).reshape(-1, columns)
+    expected, size = np.zeros((rows, columns)), np.ones((rows, columns))
+    inside = slice(0, min(rows, len(a))), slice(0, len(b))
+    expected[inside], size[inside] = (a @ b.T)[inside[0]], (abs(a) @ abs(b).T)[inside[0]]
+    narrow = kind == "f16" or not random_pipelines.modelled(pipeline.family)
+    sign = -1 if (found[:rows] * expected).sum() < 0 else 1
+    assert sign == 1 or "negative" in pipeline.words
+    assert np.max(abs(sign * found[:rows] - expected) / np.maximum(size, 1e-6)) < (2e-3 if narrow else 2e-6)
+    assert (done.after[-1].reshape(-1, columns * SIZES[kind])[rows:] == 0xA5).all()
+
+
+@pytest.mark.parametrize("number", [2, 4, 7, 10, 12, 13, 17, 18])
+def test_other_pipelines_have_no_findings(number: int):
+    done = random_pipelines.emulate(number)
+    assert done.findings == ()
+
+
+def test_a_file_holds_what_was_emulated(tmp_path: Path):
+    made = [random_pipelines.emulate(number) for number in (2, 3)]
+    emulated.write(tmp_path / "expected.npz", made)
+    for one, other in zip(emulated.read(tmp_path / "expected.npz"), made, strict=True):
+        assert (one.seed, one.digest, one.cubin) == (other.seed, other.digest, other.cubin)
+        assert all(np.array_equal(x, y) for x, y in zip(one.after, other.after, strict=True))
+
+
+def test_the_driver_gets_the_same_maps(monkeypatch: pytest.MonkeyPatch):
+    from cuda.bindings import driver
+
+    with fake_driver.fake_driver():
+        monkeypatch.setattr(gpu.cu, "cuTensorMapEncodeTiled", driver.cuTensorMapEncodeTiled)
+        for number in range(0, 40, 2):
+            for m in random_copies(number).maps:
+                place = 4096 + m.offset
+                own = TensorMap(m.number, place, m.shape, m.strides, m.box, m.steps, m.swizzle)
+                assert gpu.encoded(m, 4096) == own.encode()
+
+
+def test_differences_are_told_by_element():
+    mine = np.array([1.0, -2.0, 0.0], np.float32)
+    real = mine.copy()
+    real[1] = np.nextafter(np.float32(-2), np.float32(0))
+    found = gpu.difference("f32", mine.view(np.uint8), real.view(np.uint8))
+    assert (found.other_elements, found.largest_ulp) == (1, 1)
+    assert 0 < found.largest_share < 1e-6
+    assert found.first == "element 1: emulator 0xc0000000, GPU 0xbfffffff"
+    assert gpu.difference("e5m2", mine.view(np.uint8), mine.view(np.uint8)).other_bytes == 0
+
+
+class OneWorse:
+    """A GPU that does what the emulator did, but for the last byte of one pipeline, and dies at another."""
+
+    def run(self, pipeline: Pipeline, cubin: bytes) -> tuple[Array, ...]:
+        after = [np.array(data) for data in random_pipelines.emulate(pipeline.seed).after]
+        if pipeline.seed == 4:
+            after[-1][-1] ^= 1
+        if pipeline.seed == 6:
+            raise OSError("it is gone")
+        return tuple(after)
+
+    def finish(self) -> None: ...
+
+
+def test_rows_tell_of_each_pipeline_that_is_not_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    path, numbers = tmp_path / "expected.npz", [2, 4, 6, 7]
+    emulated.write(path, map(random_pipelines.emulate, numbers))
+
+    class Worker:
+        """`serve` in this process."""
+
+        def __init__(self, command: list[str], **_: object) -> None:
+            monkeypatch.setattr(sys, "argv", command[2:])
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                random_pipelines.main()
+            self.stdout = io.StringIO(out.getvalue())
+
+        def kill(self) -> None: ...
+
+        def wait(self) -> None: ...
+
+    monkeypatch.setattr(gpu, "Gpu", OneWorse)
+    monkeypatch.setattr(random_pipelines, "subprocess", SimpleNamespace(Popen=Worker, PIPE=subprocess.PIPE))
+    results = tmp_path / "results"
+    monkeypatch.setenv("BENCH_RESULTS", str(results))
+    command = ["random_pipelines", "--expected", str(path), "--differing", str(tmp_path / "kept"), "--record"]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as ended:
+        random_pipelines.main()
+    assert ended.value.code == 1
+    assert "4 copies" in (said := capsys.readouterr().out)
+    assert "1 of" in said
+    figures = json.loads((results / "random_pipelines.json").read_text())["figures"]
+    assert (figures["pipelines"], figures["with_every_bit_claimed"]) == (4, 4)
+    assert figures["of_these_equal_in_every_byte"] == 2
+    assert [row["number"] for row in figures["differing"]] == [4]
+    (failed,) = figures["failed"]
+    assert failed.startswith("6, ")
+    assert failed.endswith("OSError: it is gone")
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["4.npz"]
+
+
+def test_a_process_that_says_nothing_is_given_up():
+    def silent() -> Iterator[str]:
+        import time
+
+        time.sleep(5)
+        yield "late"
+
+    with pytest.raises(TimeoutError):
+        next(random_pipelines.lines(silent(), 0.05))  # type: ignore[arg-type]
