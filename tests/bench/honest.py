@@ -76,7 +76,7 @@ async def workplace(options: argparse.Namespace) -> AsyncGenerator[Callable[[Tas
 async def judge_beside_one(programs: Sequence[Program], pool: Pool, folder: Path, limit: float) -> AsyncIterator[Row]:
     """Judge programs that share a baseline; where it cannot be used, each gets a row that says why."""
     first = programs[0]
-    settings = settings_below(folder)
+    settings = settings_below(folder, project=first.kernel)
     begun = time.monotonic()
     closing = None
     try:

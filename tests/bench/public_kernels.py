@@ -2,9 +2,9 @@
 
 Each kernel gets a pool of processes and folders of its own, so that nothing is kept from before. The session is opened
 and the kernel judged beside itself; the first such verdict (`itself 1`, with the opening) is a cold one, the others are
-warm. Then versions with a planted bug each are judged (`bug`), and the kernel is refined (`refined`). Bugs are those
-that `check --strength` plants: those that `project.toml` names, then others in an order by chance, as far as they
-change the machine code of what is launched.
+warm. Then versions with a planted bug each are judged (`bug`), and the kernel is refined (`refined`). Bugs are the
+faults that `project.toml` names, then those that `check --strength` plants: such as `project.toml` names, then others
+in an order by chance, as far as they change the machine code of what is launched.
 
 Options: --public FOLDER that `python -m tests.wild.fetch FOLDER` has filled; --only WORD in a kernel's name, as
 `liger/swiglu`; --times (3) it is judged beside itself; --bugs (2); --budget SECONDS (60) for refining, 0 for not; and
@@ -16,7 +16,7 @@ import asyncio
 import random
 import statistics
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from tests.bench.shards import Row, Task
 from tests.wild.catalogue import PublicKernel, kernels_in
 
 NAME = "public_kernels"
+FOUND = (Outcome.WRONG, Outcome.RUN_FAILED, Outcome.TIMED_OUT)
 
 
 def tasks(targets: Iterable[str], options: argparse.Namespace) -> list[Task]:
@@ -74,7 +75,7 @@ async def rows_of(kernel: PublicKernel, path: Path, numbers: Sequence[str], budg
     async with scratch_folder() as folder, warm_pool() as pool:
         try:
             target = make_target(path, workload=kernel.workload)
-            async with open_session(target, settings_below(folder), pool) as session:
+            async with open_session(target, settings_below(folder, project=path), pool) as session:
                 opened = time.perf_counter() - began
                 text = target.source.text
                 for number in (number for number in numbers if number.startswith("itself")):
@@ -82,7 +83,8 @@ async def rows_of(kernel: PublicKernel, path: Path, numbers: Sequence[str], budg
                     row = await verdict_on(session, target.version(text, number, ORIGIN), number)
                     yield row | ({"opening_s": round(opened, 3)} if number == "itself 1" else {})
                 bugs = [number for number in numbers if number.startswith("bug")]
-                async for number, bug in planted(session, bugs, kernel.bugs):
+                faults = faults_of(kernel, path, target.source.text)
+                async for number, bug in planted(session, bugs, kernel.bugs, faults):
                     yield await verdict_on(session, bug, number)
                 if "refined" in numbers:
                     found = figures_of(await refine(session, budget=budget))
@@ -91,10 +93,27 @@ async def rows_of(kernel: PublicKernel, path: Path, numbers: Sequence[str], budg
             yield {"number": numbers[0], "verdict": "none", "reason": str(error), "says": f"no verdict: {error}"}
 
 
+def faults_of(kernel: PublicKernel, path: Path, text: str) -> Iterator[tuple[str, str]]:
+    """Give label and text of a kernel's first file, at `path`, with each fault of `project.toml` that must be found.
+
+    A header that has the fault takes the place of the line that includes it; a fault elsewhere is left out.
+    """
+    project = path.parents[len(Path(kernel.places[0]).parts) - 1]
+    for fault in kernel.faults:
+        label = f"{fault.code}, line {fault.line} of {Path(fault.file).name}: `{fault.old}` → `{fault.new}`"
+        include = f'#include "{Path(fault.file).name}"'
+        if fault.code and fault.file == kernel.places[0] and fault.old in text:
+            yield label, text.replace(fault.old, fault.new, 1)
+        elif fault.code and include in text:
+            header = (project / fault.file).read_text()
+            if fault.old in header:
+                yield label, text.replace(include, header.replace(fault.old, fault.new, 1), 1)
+
+
 async def planted(
-    session: Session, numbers: Sequence[str], first: Collection[str]
+    session: Session, numbers: Sequence[str], first: Collection[str], faults: Iterable[tuple[str, str]]
 ) -> AsyncIterator[tuple[str, Candidate]]:
-    """Give as many versions with a bug, labelled with line and change, those of the labels in `first` first.
+    """Give as many versions with a bug, labelled with line and change: `faults`, then those of the labels in `first`.
 
     They are the same ones each time for the same file.
     """
@@ -103,11 +122,13 @@ async def planted(
     mutations = list(find_mutations(target.source, target.language))
     random.Random(target.source.text).shuffle(mutations)
     labelled = [(f"line {mutation.line}: {mutation.what}", mutation) for mutation in mutations]
+    ordered = sorted(labelled, key=lambda one: one[0] not in first)
+    versions = [*faults, *((label, mutation.applied_to(target.source.text)) for label, mutation in ordered)]
     left = list(numbers)
-    for label, mutation in sorted(labelled, key=lambda one: one[0] not in first):
+    for label, text in versions:
         if not left:
             return
-        candidate = target.version(mutation.applied_to(target.source.text), label, ORIGIN)
+        candidate = target.version(text, label, ORIGIN)
         built = await session.builders.build(target.workload, candidate)
         if built.ok and built.digests != same:
             yield left.pop(0), candidate
@@ -142,7 +163,7 @@ def summarise(found: Sequence[Row]) -> dict[str, Any]:
         "itself": len(own),
         "itself_same_or_ambiguous": sum(row["verdict"] in (Outcome.SAME, Outcome.AMBIGUOUS) for row in own),
         "bugs": len(bugs),
-        "bugs_wrong": sum(row["verdict"] in (Outcome.WRONG, Outcome.RUN_FAILED) for row in bugs),
+        "bugs_wrong": sum(row["verdict"] in FOUND for row in bugs),
         "cold_verdict_s_median": _median(cold),
         "warm_verdict_s_median": _median(warm),
         "refined": sum("speedup" in row and row["speedup"] is not None for row in judged if row["number"] == "refined"),

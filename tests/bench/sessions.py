@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp import policy
-from kernel_lsp.config.settings import JudgeSettings, PathSettings, RunnerSettings, Settings
+from kernel_lsp.config.load import load_settings
+from kernel_lsp.config.settings import BuildSettings, JudgeSettings, PathSettings, RunnerSettings, Settings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.target import make_target
@@ -38,11 +39,20 @@ async def session_of(pool: Pool, path: Path, settings: Settings) -> AsyncGenerat
         await session.close()
 
 
-def settings_below(folder: Path, judge: JudgeSettings | None = None, **runner: Any) -> Settings:
-    """Settings that keep all files below `folder`, but for the GPU's lock, which is everybody's."""
+def settings_below(
+    folder: Path, judge: JudgeSettings | None = None, *, project: Path | None = None, **runner: Any
+) -> Settings:
+    """Settings that keep all files below `folder`, but for the GPU's lock, which is everybody's.
+
+    Code is built as the `pyproject.toml` above `project` says, if one is given.
+    """
     paths = PathSettings(data=folder / "data", cache=folder / "cache")
+    found = load_settings(project, environment={}, user_file=folder / "none") if project else None
     return Settings(
-        paths=paths, judge=judge or JudgeSettings(), runner=RunnerSettings(compile_workers=_COMPILERS, **runner)
+        paths=paths,
+        judge=judge or JudgeSettings(),
+        build=found[0].build if found else BuildSettings(),
+        runner=RunnerSettings(compile_workers=_COMPILERS, **runner),
     )
 
 

@@ -3,7 +3,7 @@
 import ast
 import hashlib
 import subprocess
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -20,8 +20,11 @@ KERNELS = [kernel for project in PROJECTS for kernel in project.kernels]
 def test_every_project_pins_what_it_needs(project: Project) -> None:
     assert len(project.commit) == 40
     assert all(len(file.sha256) == 64 for file in project.files)
-    places = {file.place for file in project.files}
-    assert all(set(kernel.places) <= places for kernel in project.kernels)
+    assert all(len(folder.commit) == 40 for folder in project.folders)
+    places = {file.place for file in project.files} | set(project.own.values())
+    folders = {folder.place for folder in project.folders}
+    for place in (place for kernel in project.kernels for place in kernel.places):
+        assert place in places or not folders.isdisjoint(map(str, PurePosixPath(place).parents))
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
@@ -105,7 +108,7 @@ def test_a_file_is_written_with_the_lines_that_a_run_gets(repository: tuple[Path
     directory, commit = repository
     content = hashlib.sha256(b"one\ntwo\nthree\nfour\n").hexdigest()
     file = PublicFile("kernel.py", "placed/kernel.py", content, ((1, 1), (3, 4)))
-    project = Project("theirs", "somebody/theirs", commit, (file,), (), ())
+    project = Project("theirs", "somebody/theirs", commit, (file,), (), {}, (), (), ())
     entry = write(project, file, directory, tmp_path / "run")
     assert (tmp_path / "run" / entry["written"]).read_text() == "one\nthree\nfour\n"
     assert entry["lines"] == "1 to 1, 3 to 4"
@@ -114,7 +117,7 @@ def test_a_file_is_written_with_the_lines_that_a_run_gets(repository: tuple[Path
 def test_a_file_of_another_text_is_refused(repository: tuple[Path, str], tmp_path: Path) -> None:
     directory, commit = repository
     file = PublicFile("kernel.py", "kernel.py", "0" * 64, ())
-    project = Project("theirs", "somebody/theirs", commit, (file,), (), ())
+    project = Project("theirs", "somebody/theirs", commit, (file,), (), {}, (), (), ())
     with pytest.raises(SystemExit, match="SHA-256"):
         write(project, file, directory, tmp_path / "run")
     assert not (tmp_path / "run").exists()
