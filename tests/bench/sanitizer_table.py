@@ -3,9 +3,12 @@
 Each program of `tests/fixtures/planted` runs on the GPU under memcheck, racecheck, initcheck and synccheck, in a
 process of its own, since a fault ends the context; a loop that never ends is not run there, and what hangs at a barrier
 is ended after its time. The emulator's findings on the same files stand beside. Rows are printed as they are complete;
-interrupted (SIGINT, SIGTERM), it ends what runs and keeps the complete ones. Options: --sanitizer PROGRAM, --jobs
-PROCESSES AT A TIME (default: one a core, 16 at most), --seconds FOR EACH RUN (default 60), --record (`--run`, `--ours`:
-for the program itself).
+interrupted (SIGINT, SIGTERM), it ends what runs and keeps the complete ones.
+
+Options: --sanitizer PROGRAM, --jobs PROCESSES AT A TIME (default: one a core, 16 at most), --seconds FOR EACH RUN
+(default 60), --only WORD in a program's name, --record; --keep RESULT takes over the rows of an earlier result file,
+whose programs are not run again; --ours prints our findings and ends, and --emulated FILE takes them from there, which
+spares the GPU's time (`--run`: for the program itself).
 """
 
 import argparse
@@ -34,10 +37,11 @@ _EXPECT = re.compile(r"(?://|#) expect: (.+)$", re.M)
 _WORDS = re.compile(r"=========\s+((?:Error|Warning|Invalid|Uninitialized|Barrier|Misaligned|Race)[^\n]*)")
 
 
-def programs() -> list[Path]:
-    """Every planted program and clean twin."""
+def programs(words: Sequence[str] = ()) -> list[Path]:
+    """Every planted program and clean twin, or those with one of the words in their names."""
     files = (path for path in sorted(PLANTED.iterdir()) if path.suffix in (".cu", ".py"))
-    return [path for path in files if not path.stem.endswith("_workload")]
+    named = [path for path in files if not path.stem.endswith("_workload")]
+    return [path for path in named if not words or any(word in path.name for word in words)]
 
 
 def run(path: Path) -> None:
@@ -165,33 +169,67 @@ def emulated() -> dict[str, list[str]]:
     return found
 
 
+def emulated_apart() -> dict[str, list[str]]:
+    """The same from a process that sees no GPU."""
+    command = [sys.executable, "-m", "tests.bench.sanitizer_table", "--ours"]
+    hidden = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    answer = subprocess.run(command, capture_output=True, text=True, env=hidden, check=True, timeout=_OURS_SECONDS)
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def asked_for(options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return a row for each program that is to be run, and those that an earlier result has of others."""
+    ours = json.loads(options.emulated.read_text()) if options.emulated else emulated_apart()
+    held: dict[str, dict[str, Any]] = {}
+    if options.keep:
+        held = {row["program"]: row["sanitizer"] for row in json.loads(options.keep.read_text())["figures"]["rows"]}
+    wanted = programs(options.only)
+    rows: list[dict[str, Any]] = [
+        {
+            "program": path.name,
+            "planted": _EXPECT.findall(path.read_text()),
+            "ours": ours[path.name],
+            "sanitizer": held.get(path.name, {}),
+        }
+        for path in programs()
+        if path in wanted or path.name in held
+    ]
+    return [row for row in rows if not row["sanitizer"]], [row for row in rows if row["sanitizer"]]
+
+
+def summarise(rows: Sequence[dict[str, Any]], missing: Sequence[str]) -> dict[str, Any]:
+    """How many programs we and the tools find, and how many clean ones they complain of."""
+    planted = [row for row in rows if row["planted"]]
+    clean = [row for row in rows if not row["planted"]]
+
+    def complaints(among: Sequence[dict[str, Any]]) -> int:
+        return sum(any(verdict["errors"] for verdict in row["sanitizer"].values()) for row in among)
+
+    return {
+        "planted": len(planted),
+        "found_by_us": sum(bool(row["ours"]) for row in planted),
+        "found_by_any_tool": complaints(planted),
+        "clean": len(clean),
+        "false_by_us": sum(bool(row["ours"]) for row in clean),
+        "false_by_any_tool": complaints(clean),
+        "not_finished": sum("not finished" in v["said"] for row in rows for v in row["sanitizer"].values()),
+        "programs_missing": sorted(missing),
+        "rows": sorted(rows, key=lambda row: row["program"]),
+    }
+
+
 def main() -> None:
     """Run all tools on all programs and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sanitizer", default="compute-sanitizer")
-    parser.add_argument("--jobs", type=int, default=min(16, os.cpu_count() or 1))
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--record", action="store_true")
-    parser.add_argument("--run", type=Path)
-    parser.add_argument("--ours", action="store_true")
-    options = parser.parse_args()
+    options = _arguments()
     if options.run:
         run(options.run)
         return
     if options.ours:
         print(json.dumps(emulated()))
         return
-    command = [sys.executable, "-m", "tests.bench.sanitizer_table", "--ours"]
-    hidden = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    answer = subprocess.run(command, capture_output=True, text=True, env=hidden, check=True, timeout=_OURS_SECONDS)
-    ours = json.loads(answer.stdout.splitlines()[-1])
-    every: list[dict[str, Any]] = [
-        {"program": path.name, "planted": _EXPECT.findall(path.read_text()), "ours": ours[path.name], "sanitizer": {}}
-        for path in programs()
-    ]
+    every, rows = asked_for(options)
     for number in _STOPS:
         signal.signal(number, _stop)
-    rows: list[dict[str, Any]] = []
 
     def take(row: dict[str, Any]) -> None:
         rows.append(row | {"sanitizer": {tool: row["sanitizer"][tool] for tool in TOOLS}})
@@ -200,24 +238,24 @@ def main() -> None:
         print(f"{row['program']:40s} {planted:32s} {', '.join(row['ours']) or 'nothing':40s} {said}", flush=True)
 
     complete(every, options.sanitizer, options.jobs, options.seconds, take)
-    missing = sorted({row["program"] for row in every} - {row["program"] for row in rows})
-    rows.sort(key=lambda row: row["program"])
-    planted = [row for row in rows if row["planted"]]
-    clean = [row for row in rows if not row["planted"]]
-    figures = {
-        "planted": len(planted),
-        "found_by_us": sum(bool(row["ours"]) for row in planted),
-        "found_by_any_tool": sum(any(v["errors"] for v in row["sanitizer"].values()) for row in planted),
-        "clean": len(clean),
-        "false_by_us": sum(bool(row["ours"]) for row in clean),
-        "false_by_any_tool": sum(any(v["errors"] for v in row["sanitizer"].values()) for row in clean),
-        "not_finished": sum("not finished" in v["said"] for row in rows for v in row["sanitizer"].values()),
-        "programs_missing": missing,
-        "rows": rows,
-    }
+    figures = summarise(rows, [row["program"] for row in every if len(row["sanitizer"]) < len(TOOLS)])
     print({key: value for key, value in figures.items() if key != "rows"})
     if options.record:
         print(record("sanitizer_table", figures))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sanitizer", default="compute-sanitizer")
+    parser.add_argument("--jobs", type=int, default=min(16, os.cpu_count() or 1))
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--emulated", type=Path)
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--run", type=Path)
+    parser.add_argument("--ours", action="store_true")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """The table of compute-sanitizer's verdicts, with a stand-in for it: what hangs is ended, rows come when done."""
 
+import json
+import signal
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.bench.sanitizer_table import TOOLS, complete
+from tests.bench.sanitizer_table import TOOLS, complete, main, programs
 
 HANGS, ENDS = "barrier_in_an_uneven_loop.cu", "store_past_end.cu"
 
@@ -73,3 +76,28 @@ def test_an_interrupt_ends_what_runs_and_keeps_the_rows_that_are_complete(saniti
     assert [row["program"] for row in done] == [ENDS]
     assert time.monotonic() - started < 120
     assert ended(children(tmp_path))
+
+
+def test_rows_of_an_earlier_result_are_kept_and_only_the_others_run(
+    sanitizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    earlier = {"program": "store_past_end_clean.cu", "sanitizer": {"memcheck": {"errors": 0, "said": "then"}}}
+    (tmp_path / "earlier.json").write_text(json.dumps({"figures": {"rows": [earlier]}}))
+    found = {path.name: [] for path in programs()} | {ENDS: ["out-of-bounds:6"]}
+    (tmp_path / "ours.json").write_text(json.dumps(found))
+    command = ["sanitizer_table", "--sanitizer", str(sanitizer), "--only", "store_past_end", "--record", "--jobs", "4"]
+    command += ["--keep", str(tmp_path / "earlier.json"), "--emulated", str(tmp_path / "ours.json")]
+    monkeypatch.setattr(sys, "argv", command)
+    monkeypatch.setenv("BENCH_RESULTS", str(tmp_path / "results"))
+    stops = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        main()
+    finally:
+        for number, handler in stops.items():
+            signal.signal(number, handler)
+    figures = json.loads((tmp_path / "results" / "sanitizer_table.json").read_text())["figures"]
+    run, kept = figures["rows"]
+    assert (run["program"], run["ours"], set(run["sanitizer"])) == (ENDS, ["out-of-bounds:6"], set(TOOLS))
+    assert kept["sanitizer"] == earlier["sanitizer"]
+    assert (figures["found_by_us"], figures["found_by_any_tool"], figures["programs_missing"]) == (1, 1, [])
+    assert (figures["clean"], figures["false_by_any_tool"]) == (1, 0)
