@@ -1,13 +1,14 @@
 """Launches of a workload on the emulator, repeated on a GPU: the same PTX on the same bytes in memory.
 
 Support for the programs that hold the emulator to the hardware. Each launch is repeated by itself, from what lay in
-memory before the emulated one, so that a difference is this launch's own. An answer to a KernelBench problem is run as
+memory before the emulated one, so that a difference is this launch's own. Tensor maps among its arguments are made
+anew for the copies on the GPU. An answer to a KernelBench problem is run as
 `kernel-lsp check` runs it without a GPU: on sizes that the emulator manages, with its extensions built for it.
 """
 
 import ctypes
 import os
-import struct
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,9 +19,11 @@ import numpy as np
 import torch
 
 from kernel_lsp.check import find_kernel_files
+from kernel_lsp.compiler.binary import Build
 from kernel_lsp.compiler.cuda import build_cuda
 from kernel_lsp.compiler.planner import plan_cuda
 from kernel_lsp.device.device import device_named
+from kernel_lsp.emulate import tensormap
 from kernel_lsp.emulate.sampling import BlockSample
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
@@ -43,6 +46,7 @@ ARCH = "sm_80"
 SEED = 20_260_101
 EXAMPLES = Path(__file__).parents[2] / "examples"
 _CACHE_BYTES = 1 << 30
+_OLDER = re.compile(r"\.target sm_8\d\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +70,16 @@ class Step:
 
 
 class _Reached(EmulatedMemory):
-    """Memory that knows tensors by their addresses, which are all that host code passes on."""
+    """Memory that knows tensors by their addresses, which are all that host code and tensor maps pass on."""
 
     def __init__(self, names: Sequence[str], inputs: Sequence[object]) -> None:
         super().__init__(names, inputs)
-        self.tensors: dict[int, torch.Tensor] = {}
+        self.tensors = {value.data_ptr(): value for value in inputs if isinstance(value, torch.Tensor)}
+
+    def allocated(self, tensor: torch.Tensor, initialised: bool) -> None:
+        """Make a buffer for a tensor from a factory function, and keep it."""
+        super().allocated(tensor, initialised)
+        self.tensors[tensor.data_ptr()] = tensor
 
     def reach(self, tensor: torch.Tensor) -> None:
         """Make sure that a tensor lies in a buffer, and keep it."""
@@ -82,12 +91,13 @@ class _Reached(EmulatedMemory):
 class Replaying(Emulator):
     """An emulator that keeps every launch, with the memory round it.
 
-    Code is compiled for `ARCH` and runs as on `arch`, where tensor cores add in other steps.
+    Code is compiled for `ARCH` and runs as on `arch`, where tensor cores add in other steps; code of Hopper is compiled
+    for `arch` itself.
     """
 
     def __init__(self, arch: str) -> None:
-        super().__init__(ARCH)
-        self._arch = arch
+        super().__init__(device_named(arch))
+        self.arch = arch
 
     def begin(self, names: Sequence[str], inputs: Sequence[object], sample: BlockSample | None = None) -> None:
         """Start a run; what an earlier one left is let go of."""
@@ -97,9 +107,9 @@ class Replaying(Emulator):
 
     def run(self, launch: Emulated) -> None:
         """Run one launch and keep it."""
-        launch = replace(launch, ptx=launch.ptx.replace(f".target {ARCH}", f".target {self._arch}"))
-        if not launch.arguments:
-            launch = replace(launch, arguments=tuple(self._named(launch.packed)))
+        ptx = _OLDER.sub(f".target {self.arch}", launch.ptx, count=1)
+        arguments = launch.arguments or tuple(self._named(launch.packed))
+        launch = replace(launch, ptx=ptx, arguments=(*arguments, *self._mapped(launch.packed)))
         before = _memories(launch)
         super().run(launch)
         self.steps.append(Step(launch, before, _memories(launch), self.results[-1]))
@@ -110,6 +120,13 @@ class Replaying(Emulator):
             address = int.from_bytes(data, "little")
             if len(data) == 8 and address in self._reached.tensors:
                 yield self.memory.inside(address, 1).name, self._reached.tensors[address]
+
+    def _mapped(self, packed: Sequence[bytes]) -> Iterator[tuple[str, torch.Tensor]]:
+        """The tensors that the maps among the arguments of a launch tell of, by the names of their buffers."""
+        for data in packed:
+            if data.startswith(tensormap.MAGIC):
+                buffer = self.memory.inside(tensormap.decode(data).address, 1)
+                yield buffer.name, self._reached.tensors[buffer.address]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +146,17 @@ class Subject:
 
     def steps(self, case: int) -> list[Step]:
         """The launches of one case."""
-        inputs, launch = self.inputs(case), self.launch(case)
-        self.emulator.begin(self.workload.argument_names, inputs)
-        with torch.no_grad(), self.emulator.placement(), WatchedAllocations(self.emulator):
-            launch(*inputs)
-        return list(self.emulator.steps)
+        while True:
+            inputs, launch = self.inputs(case), self.launch(case)
+            self.emulator.begin(self.workload.argument_names, inputs)
+            try:
+                gradients = torch.set_grad_enabled(self.workload.problem is None)  # which workloads may ask for
+                with gradients, self.emulator.placement(), WatchedAllocations(self.emulator):
+                    launch(*inputs)
+                return list(self.emulator.steps)
+            except Exception:
+                if not self.emulator.grow():  # a later architecture may have what it lacks
+                    raise
 
 
 def load_subject(path: Path, arch: str = ARCH, workload_path: Path | None = None) -> Subject:
@@ -158,13 +181,22 @@ def load_subject(path: Path, arch: str = ARCH, workload_path: Path | None = None
         else:
             kernels = find_kernels(source.text, path)
             names = plan_cuda(workload, [kernel.name for kernel in kernels], device_named(ARCH)).names
-            built = build_cuda(source, ARCH, names)
+            built = _built(source, names, arch)
             assert built.binary is not None, built.log
             types = {k.name: tuple(p.type for p in k.parameters) for k in kernels}
             named = {k.name: tuple(p.name for p in k.parameters) for k in kernels}
             module = emulator.module(built.binary, types, named)
         launch = bind_launch(module, path, found.source.text, found.source.path)
     return Subject(path, workload, emulator, lambda _: launch)
+
+
+def _built(source: SourceFile, names: Sequence[str], arch: str) -> Build:
+    """Build a CUDA file for `ARCH`, or for `arch` where its code names what that alone has, or does not build else."""
+    own = build_cuda(source, arch, names)
+    if own.binary is not None and f".target {arch}a" in (own.binary.ptx or ""):
+        return own
+    older = build_cuda(source, ARCH, names)
+    return own if older.binary is None else older
 
 
 def _load_answer(source: SourceFile, workload: Workload, emulator: Replaying) -> Callable[[int], Callable[..., Any]]:
@@ -276,11 +308,17 @@ def _copy(address: int, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def _moved(data: bytes, memories: Sequence[Memory], places: Sequence[Any]) -> bytes:
-    """An argument as it is on the GPU: an address in emulated memory becomes the one of its copy."""
-    if len(data) != 8:
-        return data
-    (value,) = struct.unpack("<Q", data)
-    for memory, place in zip(memories, places, strict=True):
-        if memory.address <= value < memory.address + memory.data.nbytes:
-            return struct.pack("<Q", place.pointer + value - memory.address)
-    return data
+    """An argument as it is on the GPU: an address in emulated memory becomes that of its copy, in a map too."""
+
+    def moved(value: int) -> int:
+        for memory, place in zip(memories, places, strict=True):
+            if memory.address <= value < memory.address + memory.data.nbytes:
+                return place.pointer + value - memory.address
+        return value
+
+    if data.startswith(tensormap.MAGIC):
+        from tests.bench.driver_maps import driver_map
+
+        tensor = tensormap.decode(data)
+        return driver_map(replace(tensor, address=moved(tensor.address)))
+    return moved(int.from_bytes(data, "little")).to_bytes(8, "little") if len(data) == 8 else data

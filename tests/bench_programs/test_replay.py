@@ -1,6 +1,7 @@
 """Launches that are repeated on a GPU: those of KernelBench's files too, with all memory that their addresses reach."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,7 +9,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 pytest.importorskip("cuda.bindings.nvrtc")
 
+from kernel_lsp.compiler.fake_driver import fake_driver  # noqa: E402
 from kernel_lsp.compiler.host.compiler import host_compiler  # noqa: E402
+from kernel_lsp.emulate.tensormap import decode  # noqa: E402
 from kernel_lsp.source.files import read_source  # noqa: E402
 from kernel_lsp.workload.placement import Instead  # noqa: E402
 from tests.bench import replay  # noqa: E402
@@ -64,3 +67,32 @@ def test_an_example_that_cannot_be_replayed_is_listed_and_the_rest_go_on(
     lacking = each_example(take)
     assert taken == ["saxpy.cu"]
     assert lacking == {str(alone.relative_to("/")): f"AssertionError: {alone} has no workload"}
+
+
+def test_tensor_maps_come_with_their_tensors_and_are_made_anew(monkeypatch: pytest.MonkeyPatch):
+    from cuda.bindings import driver
+
+    from tests.bench import driver_maps
+
+    subject = load_subject(EXAMPLES / "cuda" / "wgmma_gemm.cu", "sm_90")
+    (step,) = subject.steps(0)
+    assert ".target sm_90a" in step.launch.ptx
+    assert [memory.name for memory in step.before] == ["C", "a", "b"]
+    assert [(a.data != b.data).any() for a, b in zip(step.before, step.after, strict=True)] == [True, False, False]
+    places = [SimpleNamespace(pointer=number << 20) for number in (1, 2, 3)]
+    with fake_driver():
+        monkeypatch.setattr(driver_maps.cu, "cuTensorMapEncodeTiled", driver.cuTensorMapEncodeTiled)
+        moved = [replay._moved(data, step.before, places) for data in step.launch.packed]
+    assert [decode(data).address >> 20 for data in moved[:2]] == [2, 3]
+    assert [decode(data).box for data in moved[:2]] == [decode(data).box for data in step.launch.packed[:2]]
+    start = int.from_bytes(step.launch.packed[2], "little") - step.before[0].address
+    assert int.from_bytes(moved[2], "little") == (1 << 20) + start
+    assert moved[3:] == list(step.launch.packed[3:])
+
+
+@pytest.mark.parametrize("name", ["cuda/triad.cu", "gluon/matmul.py", "triton/rmsnorm_training.py"])
+def test_examples_that_need_a_later_architecture_or_gradients_are_replayed(name: str):
+    subject = load_subject(EXAMPLES / name, "sm_90")
+    steps = subject.steps(0)
+    assert steps
+    assert all(".target sm_90" in step.launch.ptx and step.outcome.result.findings == () for step in steps)

@@ -13,7 +13,6 @@ from kernel_lsp.device.device import device_named
 from kernel_lsp.emulate.machine import Options, run
 from kernel_lsp.emulate.memory import GlobalMemory
 from kernel_lsp.emulate.ptx import load
-from kernel_lsp.emulate.tensormap import TensorMap
 from tests.bench.pipelines.pipeline import ENTRY, Array, Pipeline
 
 ARCH = "sm_90a"
@@ -55,10 +54,7 @@ def emulate(pipeline: Pipeline) -> Emulated:
     program = load(build.binary.ptx)
     function = program.functions[ENTRY]
     block = bytearray(function.parameter_bytes)
-    values = [
-        TensorMap(m.number, buffers[m.buffer].address + m.offset, m.shape, m.strides, m.box, m.steps, m.swizzle)
-        for m in pipeline.maps
-    ]
+    values = [each.at(buffers[each.buffer].address) for each in pipeline.maps]
     for value in values:
         if (fault := value.fault()) is not None:
             raise ValueError(f"pipeline {pipeline.seed} has a map that is none: {fault}")

@@ -7,7 +7,8 @@ import numpy as np
 
 from kernel_lsp.device.driver import Allocation, check, cu
 from kernel_lsp.emulate.matrix.formats import values
-from tests.bench.pipelines.pipeline import ENTRY, Array, Map, Pipeline
+from tests.bench.driver_maps import driver_map
+from tests.bench.pipelines.pipeline import ENTRY, Array, Pipeline
 
 _STATIC_SHARED = 48 << 10
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -37,7 +38,7 @@ class Gpu:
         places = [Allocation(content.nbytes) for content in contents]
         for place, content in zip(places, contents, strict=True):
             check(cu.cuMemcpyHtoD(place.pointer, content.ctypes.data, content.nbytes), "copying there")
-        packed = [encoded(each, places[each.buffer].pointer) for each in pipeline.maps]
+        packed = [driver_map(each.at(places[each.buffer].pointer)) for each in pipeline.maps]
         packed += [place.pointer.to_bytes(8, "little") for place in places]
         arguments = [ctypes.create_string_buffer(data, len(data)) for data in packed]
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(argument) for argument in arguments))
@@ -56,32 +57,6 @@ class Gpu:
             CudaError: one of them failed.
         """
         check(cu.cuCtxSynchronize(), "running it")
-
-
-def encoded(tensor: Map, address: int) -> bytes:
-    """A tensor map as the driver makes it, of a buffer at an address.
-
-    Raises:
-        CudaError: the driver refuses it.
-    """
-    rank = len(tensor.shape)
-    made = check(
-        cu.cuTensorMapEncodeTiled(
-            cu.CUtensorMapDataType(tensor.number),
-            rank,
-            address + tensor.offset,
-            [cu.cuuint64_t(extent) for extent in tensor.shape],
-            [cu.cuuint64_t(stride) for stride in tensor.strides] or [cu.cuuint64_t(0)],
-            [cu.cuuint32_t(extent) for extent in tensor.box],
-            [cu.cuuint32_t(step) for step in tensor.steps],
-            cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            cu.CUtensorMapSwizzle(tensor.swizzle),
-            cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_NONE,
-            cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        ),
-        "making a tensor map",
-    )
-    return b"".join(int(word).to_bytes(8, "little") for word in made.opaque)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from kernel_lsp.emulate.tensormap import TensorMap
+
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 PRELUDE = (Path(__file__).parent / "hopper.cuh").read_text()
@@ -65,6 +67,11 @@ class Map:
     box: tuple[int, ...]
     steps: tuple[int, ...]
     swizzle: int
+
+    def at(self, address: int) -> TensorMap:
+        """The map of the buffer at an address."""
+        place = address + self.offset
+        return TensorMap(self.number, place, self.shape, self.strides, self.box, self.steps, self.swizzle)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ import pytest
 
 from kernel_lsp.compiler import fake_driver
 from kernel_lsp.emulate.matrix.formats import values
-from kernel_lsp.emulate.tensormap import TensorMap
-from tests.bench import random_pipelines
+from tests.bench import driver_maps, random_pipelines
 from tests.bench.pipelines import emulated, gpu
 from tests.bench.pipelines.copies import random_copies
 from tests.bench.pipelines.pipeline import Array, Pipeline
@@ -110,12 +109,10 @@ def test_the_driver_gets_the_same_maps(monkeypatch: pytest.MonkeyPatch):
     from cuda.bindings import driver
 
     with fake_driver.fake_driver():
-        monkeypatch.setattr(gpu.cu, "cuTensorMapEncodeTiled", driver.cuTensorMapEncodeTiled)
+        monkeypatch.setattr(driver_maps.cu, "cuTensorMapEncodeTiled", driver.cuTensorMapEncodeTiled)
         for number in range(0, 40, 2):
             for m in random_copies(number).maps:
-                place = 4096 + m.offset
-                own = TensorMap(m.number, place, m.shape, m.strides, m.box, m.steps, m.swizzle)
-                assert gpu.encoded(m, 4096) == own.encode()
+                assert driver_maps.driver_map(m.at(4096)) == m.at(4096).encode()
 
 
 def test_differences_are_told_by_element():
