@@ -1,4 +1,4 @@
-"""Warp instructions, atomics and tensor cores, drawn at random: the emulator's answers beside a GPU's.
+"""Warp instructions, atomics and tensor cores (`wgmma` too), drawn at random: the emulator's answers beside a GPU's.
 
     python -m tests.bench.ptx_fuzz_warp [--seed N] [--warps N] [--only TEXT] [--arch N] [--emulator] [--record]
 
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.bench.ptx_trials import cells, matrices, warps
+from tests.bench.ptx_trials import cells, matrices, warpgroups, warps
 from tests.bench.ptx_trials.trial import Array, Trial
 
 
@@ -71,7 +71,7 @@ def main() -> int:
 
 def trials(seed: int, arch: int, count: int) -> Iterator[Trial]:
     """All of them, for one seed."""
-    for module in (warps, cells, matrices):
+    for module in (warps, cells, matrices, warpgroups):
         yield from module.trials(np.random.default_rng(seed), arch, count)
 
 
@@ -118,7 +118,8 @@ def assemble(selected: Iterator[Trial], ptxas: str, arch: int) -> int:
         source = Path(folder, "k.ptx")
         for trial in selected:
             source.write_text(trial.ptx)
-            command = [ptxas, f"-arch=sm_{arch}", "-O0", str(source), "-o", str(source.with_suffix(".cubin"))]
+            target = f"sm_{arch}a" if f".target sm_{arch}a" in trial.ptx else f"sm_{arch}"
+            command = [ptxas, f"-arch={target}", "-O0", str(source), "-o", str(source.with_suffix(".cubin"))]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             kernels, refused = kernels + 1, refused + (done.returncode != 0)
             if done.returncode:

@@ -15,7 +15,7 @@ ELEMENT = {"f64": "f8", "f32": "f4", "s32": "u4", "f16": "f2"}
 def trials(rng: np.random.Generator, arch: int, warps: int) -> Iterator[Trial]:
     """Every dense shape and type, each executed by `warps` warps; tensor cores take numbers of all kinds of sizes."""
     for opcode, shape, kinds in _products(arch):
-        for spread in _spreads(kinds[1]):
+        for spread in spreads(kinds[1]):
             yield _mma(rng, arch, opcode, shape, kinds, spread, warps)
     for count in (1, 2, 4):
         for trans in ("", ".trans"):
@@ -25,7 +25,7 @@ def trials(rng: np.random.Generator, arch: int, warps: int) -> Iterator[Trial]:
     yield _movmatrix(rng, arch, warps)
     for shape, kind, wide in _WMMA:
         for a, b in (("row", "col"),) if BITS[kind] < 8 else (("row", "col"), ("col", "row"), ("row", "row")):
-            for spread in _spreads(kind):
+            for spread in spreads(kind):
                 yield _wmma(rng, arch, shape, (a, b), kind, wide, spread, warps)
 
 
@@ -77,12 +77,12 @@ def _products(arch: int) -> Iterator[tuple[str, str, tuple[str, str, str, str]]]
         yield opcode(shape, wide, a, b, wide), shape, (wide, a, b, wide)
 
 
-def _spreads(kind: str) -> tuple[str, ...]:
+def spreads(kind: str) -> tuple[str, ...]:
     """How the numbers of a type are drawn."""
     return ("normal", "wide", "any") if kind in ("f16", "bf16", "tf32", "f64", "e4m3", "e5m2") else ("any",)
 
 
-def _draw(rng: np.random.Generator, kind: str, n: int, spread: str) -> Array:
+def draw(rng: np.random.Generator, kind: str, n: int, spread: str) -> Array:
     """n numbers (bytes of packed ones below 8 bits) of one spread: of size 1, of all sizes, or any bits at all."""
     if spread == "any" or kind not in ("f16", "bf16", "tf32", "f32", "f64", "e4m3", "e5m2"):
         return numbers(rng, kind, n)
@@ -102,11 +102,11 @@ def _draw(rng: np.random.Generator, kind: str, n: int, spread: str) -> Array:
             return x.astype(np.float32).view(np.uint32)
 
 
-def _registers(rng: np.random.Generator, kind: str, elements: int, n: int, spread: str) -> tuple[Array, ...]:
+def draw_registers(rng: np.random.Generator, kind: str, elements: int, n: int, spread: str) -> tuple[Array, ...]:
     """Registers of (n,) for a fragment of so many elements in all lanes of a warp."""
     width = max(BITS[kind], 32)
     count = elements // 32 * BITS[kind] // width
-    drawn = _draw(rng, kind, n * count * width // max(BITS[kind], 8), spread)
+    drawn = draw(rng, kind, n * count * width // max(BITS[kind], 8), spread)
     return tuple(drawn.view(f"u{width // 8}").reshape(count, n))
 
 
@@ -128,7 +128,7 @@ def _mma(
     lanes = 32 * warps
     m, n, k = _sizes(shape)
     counts = (m * k, k * n, m * n)
-    operands = [_registers(rng, kind, count, lanes, spread) for kind, count in zip(kinds[1:], counts, strict=True)]
+    operands = [draw_registers(rng, kind, count, lanes, spread) for kind, count in zip(kinds[1:], counts, strict=True)]
     results = operation.run(np.ones(lanes, np.bool_), *operands)
     prefix = "x" if kinds[0] == "f64" else "r"
     names = [_names(prefix, first, registers) for first, registers in zip((20, 30, 40), operands, strict=True)]
@@ -248,7 +248,7 @@ def _wmma(
     for number, (which, (rows, columns, layout, of)) in enumerate(extents.items()):
         strides[which] = (columns if layout == "row" else rows) + 256 // BITS[of]
         size = (rows if layout == "row" else columns) * strides[which] * BITS[of] // 8
-        memory[which] = _draw(rng, of, warps * size // max(1, BITS[of] // 8), spread).view(np.uint8)
+        memory[which] = draw(rng, of, warps * size // max(1, BITS[of] // 8), spread).view(np.uint8)
         opcode = f"wmma.load.{which}.sync.aligned.{layout}.{shape}.global.{of}"
         access = bind(opcode, arch)
         assert isinstance(access, MatrixAccess)

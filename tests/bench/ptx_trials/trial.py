@@ -54,7 +54,7 @@ ret;
 _BITS = {"h": 16, "r": 32, "x": 64}
 
 
-def module(arch: int, body: Sequence[str], shared: int = 0) -> str:
+def module(arch: int | str, body: Sequence[str], shared: int = 0) -> str:
     """A module around a body that finds `%in`, `%out`, `%thread`, `%block`, the thread's index `%g` and `%wide` = 8 %g.
 
     `cells` names the block's shared memory of `shared` bytes.

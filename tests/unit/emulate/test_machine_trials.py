@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from tests.bench.ptx_fuzz_warp import compare
-from tests.bench.ptx_trials import cells, matrices, warps
+from tests.bench.ptx_trials import cells, matrices, warpgroups, warps
 from tests.bench.ptx_trials.machine import Machine
 from tests.bench.ptx_trials.trial import Trial
 
 Trials = Callable[[np.random.Generator, int, int], Iterator[Trial]]
 
 
-@pytest.mark.parametrize(("trials", "each"), [(warps.trials, 1), (cells.trials, 3), (matrices.trials, 5)])
+@pytest.mark.parametrize(
+    ("trials", "each"), [(warps.trials, 1), (cells.trials, 3), (matrices.trials, 5), (warpgroups.trials, 3)]
+)
 def test_kernels_write_what_their_instruction_computes(trials: Trials, each: int) -> None:
     machine = Machine()
     rows = [
