@@ -1,14 +1,16 @@
 """A kernel against itself: who calls it faster?  `python -m tests.bench.aa`.
 
 Four kinds of kernel (element-wise, reduction, softmax, GEMM) of 2^12 to 2^27 elements, on a GPU of their own and with
-a second process that keeps it busy. Both sides are the same machine code, compiled from texts that differ in a comment;
+a second process that keeps it busy; if asked for, also with a bench on all other GPUs of the machine (`neighbours.py`).
+Both sides are the same machine code, compiled from texts that differ in a comment;
 the judge is told to run and time what it would else call the same program at once. It takes its whole way, from the
 text to the confirmation, but for other input families than plain ones. Each pair is then also timed by
 `triton.testing.do_bench` and in KernelBench's way (`stopwatches.py`), where a mean that is lower by more than 1 %
 counts as "faster".
 
-Options: --pairs of each kind and size (5), --sizes as exponents (12 to 27; every third with a rival), --kinds, and
-those of `shards.py`. Rows are kept in `aa.jsonl`, those of one regime alone in `aa_REGIME.jsonl`.
+Options: --pairs of each kind and size (5), --sizes as exponents (12 to 27; every third with a rival), --kinds,
+--regimes (idle, busy; neighbour, which needs --gpus 1 and a second one), and those of `shards.py`. Rows are kept in
+`aa.jsonl`, those of one regime alone in `aa_REGIME.jsonl`.
 """
 
 import asyncio
@@ -22,6 +24,7 @@ from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.source.candidate import Candidate
 from tests.bench import shards, specimens
+from tests.bench.neighbours import busy_neighbours
 from tests.bench.record import record
 from tests.bench.rival import busy_gpu
 from tests.bench.sessions import kept, scratch_folder, session_of, settings_below, warm_pool
@@ -30,6 +33,7 @@ from tests.bench.stopwatches import Stopwatches
 
 NAME = "aa"
 REGIMES = ("idle", "busy")
+NEIGHBOUR = "neighbour"
 CLAIMS = ("judge", "do_bench", "kernelbench")
 LONG_US = 50.0
 _EXPONENTS = tuple(range(12, 28))
@@ -60,8 +64,12 @@ async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
             stack.push_async_callback(watches.close)
             stack.enter_context(mock.patch.object(pool, "pids", known(pool.pids, watches.pid)))
         settings = settings_below(folder, JudgeSettings(families=["normal"], sanitize="off", steady_load="off"))
+        judged_beside: Callable[[], int] | None = None
 
         async def do(task: Task) -> AsyncIterator[Row]:
+            nonlocal judged_beside
+            if task["regime"] == NEIGHBOUR and judged_beside is None:  # the last regime: it stays until all is done
+                judged_beside = await stack.enter_async_context(busy_neighbours())
             path = specimens.write(folder, task["kind"], 1 << task["exponent"])
             async with AsyncExitStack() as around:
                 if task["regime"] == "busy":
@@ -72,6 +80,7 @@ async def workplace() -> AsyncGenerator[Callable[[Task], AsyncIterator[Row]]]:
                     text = specimens.text(task["kind"], comment=f"the same again, {task['regime']} {number}")
                     candidate = session.target.version(text, "itself", "user")
                     row = kept(await session.judge(candidate, always_run=True))
+                    row |= {"judged_beside": judged_beside()} if judged_beside else {}
                     rows.append((candidate, {"number": number} | _about(task) | row))
                 if session.harness is not None:
                     await session.harness.settle()  # what sets up the next workers would disturb the others
@@ -103,7 +112,7 @@ def summarise(rows: Iterable[Row]) -> dict[str, Any]:
     """The figures of all rows that were timed by everybody."""
     timed = [row for row in rows if row.get("us") is not None and "do_bench" in row]
     figures: dict[str, Any] = {"pairs": len(timed)}
-    for regime in REGIMES:
+    for regime in (*REGIMES, NEIGHBOUR):
         of_regime = [row for row in timed if row["regime"] == regime]
         if not of_regime:
             continue
@@ -117,6 +126,7 @@ def summarise(rows: Iterable[Row]) -> dict[str, Any]:
             "tagged_shared": sum(row["shared"] for row in of_regime),
             "median_gpu_ms": statistics.median(row["gpu_ms"] for row in of_regime),
             "median_s": statistics.median(row["seconds"]["total"] for row in of_regime),
+            "judged_beside": max((row.get("judged_beside", 0) for row in of_regime), default=0),
             "by_kind_and_size": _by_cell(of_regime),
         }
     return figures
@@ -142,7 +152,7 @@ def _counts(values: Iterable[str]) -> dict[str, int]:
 def table(figures: dict[str, Any]) -> str:
     """The figures as a Markdown table: pairs called faster, by kind and size, for each regime."""
     lines: list[str] = []
-    for regime in REGIMES:
+    for regime in (*REGIMES, NEIGHBOUR):
         if regime not in figures:
             continue
         of_regime = figures[regime]
@@ -168,8 +178,10 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--sizes", type=int, nargs="+", default=_EXPONENTS, help="exponents of two")
     parser.add_argument("--kinds", nargs="+", default=specimens.KINDS, choices=specimens.KINDS)
-    parser.add_argument("--regimes", nargs="+", default=REGIMES, choices=REGIMES)
+    parser.add_argument("--regimes", nargs="+", default=REGIMES, choices=(*REGIMES, NEIGHBOUR))
     options = parser.parse_args()
+    if NEIGHBOUR in options.regimes and (options.gpus != 1 or options.regimes[-1] != NEIGHBOUR):
+        parser.error(f"{NEIGHBOUR} is the last regime, on one GPU: --gpus 1 leaves the others to what runs beside")
     if options.worker:
         asyncio.run(shards.serve(workplace))
         return

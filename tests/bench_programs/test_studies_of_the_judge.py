@@ -19,13 +19,13 @@ from tests.unit.report.sample_verdicts import evidence, faster, steady
 ROOT = Path(__file__).parents[2]
 
 
-def run(folder: Path, *arguments: str) -> str:
+def run(folder: Path, *arguments: str, code: int = 0) -> str:
     environment = os.environ | {"BENCH_RESULTS": str(folder), "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
         [sys.executable, "-m", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if code == 0 else done.stderr
 
 
 def judged(**parts: Any) -> dict[str, Any]:
@@ -119,6 +119,13 @@ def test_pairs_are_many_enough_by_default() -> None:
     assert pairs["busy"] >= 100
     assert {t["exponent"] for t in made if t["regime"] == "idle"} == set(range(12, 28))
     assert len({t["id"] for t in made}) == len(made)
+
+
+def test_a_kernel_is_judged_against_itself_while_a_bench_runs_beside(tmp_path: Path) -> None:
+    small = ("tests.bench.aa", "--kinds", "elementwise", "--sizes", "12", "--pairs", "1", "--regimes", "neighbour")
+    assert "--gpus 1 leaves the others" in run(tmp_path, *small, code=2)
+    assert "1 rows wanted" in run(tmp_path, *small, "--gpus", "1")
+    assert all(row["judged_beside"] > 0 for row in shards.read_rows(tmp_path / "aa_neighbour.jsonl"))
 
 
 def test_false_claims_are_counted_for_each_harness() -> None:
