@@ -17,6 +17,8 @@ MAGIC = b"KLtm"
 """The first bytes of a map in our encoding."""
 _HEAD = struct.Struct("<4s4B")  # magic, type, rank, swizzle, fill
 _ARRAYS = struct.Struct("<Q5Q4Q5H5B")
+_PIXELS = struct.Struct("<3h3hHH")  # corners, channels, pixels: all 0 in a tiled map
+_PIXELS_AT = 104
 FIELDS = {
     "elemtype": (4, 1),
     "rank": (5, 1),
@@ -30,6 +32,7 @@ FIELDS = {
 }
 """Field of `tensormap.replace` -> its offset in our encoding, that of the first dimension, and its bytes."""
 _MOST_BOX = 256
+_MOST_PIXELS = 1024
 _MOST_STRIDE = 8
 _ALIGN = 16
 _PLACES = 64  # maps among parameters lie at multiples of this
@@ -44,18 +47,36 @@ SWIZZLE_BYTES = (0, 32, 64, 128)
 
 
 @dataclass(frozen=True, slots=True)
+class Im2col:
+    """The part of an im2col map that a tiled one does not have, for a tensor (channels, width, height, depth, images).
+
+    Attributes:
+        lower: where the first pixel of the bounding box lies in each spatial dimension, from the tensor's first one.
+        upper: where its last pixel lies, from the tensor's last one.
+        channels: elements of each pixel that a copy moves.
+        pixels: pixels that a copy moves.
+    """
+
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    channels: int
+    pixels: int
+
+
+@dataclass(frozen=True, slots=True)
 class TensorMap:
-    """A tiled tensor map.
+    """A tensor map.
 
     Attributes:
         kind: a `CUtensorMapDataType`.
         address: of the tensor in global memory.
         shape: elements in each dimension, the innermost first.
         strides: bytes between neighbours in each dimension but the innermost.
-        box: elements of the box in each dimension.
+        box: elements of the box in each dimension; all 1 in an im2col map.
         steps: of each dimension of the box every so many elements are copied.
         swizzle: a `CUtensorMapSwizzle`.
         fills_with_nan: whether elements outside the tensor are NaNs instead of zeros.
+        im2col: what makes it an im2col map; None for a tiled one.
     """
 
     kind: int
@@ -66,6 +87,7 @@ class TensorMap:
     steps: tuple[int, ...]
     swizzle: int = 0
     fills_with_nan: bool = False
+    im2col: Im2col | None = None
 
     @property
     def element_bytes(self) -> int:
@@ -79,7 +101,7 @@ class TensorMap:
 
     def fault(self) -> str | None:
         """Return why the driver refuses such a map; None if it does not."""
-        rank, inner = len(self.shape), self.box[0] * self.element_bytes
+        rank, inner = len(self.shape), (self.im2col.channels if self.im2col else self.box[0]) * self.element_bytes
         if self.address % _ALIGN:
             return f"the tensor's address is not a multiple of {_ALIGN}"
         if any(stride % _ALIGN or not 0 < stride < 1 << 40 for stride in self.strides):
@@ -90,6 +112,10 @@ class TensorMap:
             return f"a box has 1 to {_MOST_BOX} elements in each dimension"
         if any(not 0 < step <= _MOST_STRIDE for step in self.steps):
             return f"an element stride is 1 to {_MOST_STRIDE}"
+        if self.im2col and not 3 <= rank <= 5:
+            return "a tensor of an im2col map has three to five dimensions"
+        if self.im2col and not (0 < self.im2col.channels <= _MOST_BOX and 0 < self.im2col.pixels <= _MOST_PIXELS):
+            return f"a copy moves 1 to {_MOST_BOX} channels of 1 to {_MOST_PIXELS} pixels"
         if inner % _ALIGN:
             return f"the inner dimension of the box has {inner} bytes, no multiple of {_ALIGN}"
         most = SWIZZLE_BYTES[self.swizzle]
@@ -107,7 +133,11 @@ class TensorMap:
             *(*self.box, *(1,) * (5 - rank)),
             *(*self.steps, *(1,) * (5 - rank)),
         ]
-        return (head + _ARRAYS.pack(self.address, *padded)).ljust(BYTES, b"\0")
+        data = bytearray((head + _ARRAYS.pack(self.address, *padded)).ljust(BYTES, b"\0"))
+        if self.im2col:
+            corners = [*self.im2col.lower, *(0,) * (5 - rank), *self.im2col.upper, *(0,) * (5 - rank)]
+            _PIXELS.pack_into(data, _PIXELS_AT, *corners, self.im2col.channels, self.im2col.pixels)
+        return bytes(data)
 
 
 def any_of_bytes(parameters: bytes) -> bool:
@@ -132,6 +162,15 @@ def decode(data: bytes) -> TensorMap:
         raise NeedsGpu("a tensor map that fills with NaNs")
     address, *rest = _ARRAYS.unpack_from(data, _HEAD.size)
     shape, strides, box, steps = rest[:5], rest[5:9], rest[9:14], rest[14:]
+    *corners, channels, pixels = _PIXELS.unpack_from(data, _PIXELS_AT)
+    lower, upper = (tuple(corners[start : start + rank - 2]) for start in (0, 3))
     return TensorMap(
-        kind, address, tuple(shape[:rank]), tuple(strides[: rank - 1]), tuple(box[:rank]), tuple(steps[:rank]), swizzle
+        kind,
+        address,
+        tuple(shape[:rank]),
+        tuple(strides[: rank - 1]),
+        tuple(box[:rank]),
+        tuple(steps[:rank]),
+        swizzle,
+        im2col=Im2col(lower, upper, channels, pixels) if pixels else None,
     )

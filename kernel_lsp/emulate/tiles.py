@@ -1,8 +1,12 @@
-"""`cp.async.bulk.tensor`: copies of a box of a tensor, whose shape a tensor map tells.
+"""`cp.async.bulk.tensor`: copies of a box of a tensor, or of a column of pixels (im2col), as a tensor map tells.
 
 Worker-only: imports numpy. The meaning is that of the PTX ISA, "Tensors": the box is dense in shared memory, the
 innermost dimension first; elements outside the tensor are zeros on the way in and are left out on the way out. A
 swizzle exchanges pieces of 16 bytes by bits of their address in shared memory.
+
+An im2col copy begins at a pixel of the bounding box and goes on through its rows, planes and images; of each pixel it
+takes some channels, from where the offsets lead from it. The order of corners and coordinates, the width first, is that
+of CUTLASS (`cute/atom/copy_traits_sm90_im2col.hpp`). None of it was held against a GPU.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from kernel_lsp.emulate.memory import WINDOW_BYTES, raw_type
 from kernel_lsp.emulate.program import Address, Immediate, Operand, PtxInstruction, Register, Symbol, Vector
 from kernel_lsp.emulate.reductions import is_reduction, plain, tensor_reduction
 from kernel_lsp.emulate.registers import Activation
-from kernel_lsp.emulate.tensormap import SWIZZLE_BYTES, TensorMap
+from kernel_lsp.emulate.tensormap import SWIZZLE_BYTES, Im2col, TensorMap
 from kernel_lsp.emulate.transfers import locator
 
 if TYPE_CHECKING:
@@ -52,7 +56,7 @@ def bind_tiles(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Ste
         return None
     if "prefetch" in parts:
         return lambda _r, _a, _l: None
-    if any(part.startswith(("im2col", "tile::", "cta_group")) for part in parts):
+    if any(part.startswith(("im2col::", "tile::", "cta_group")) for part in parts):
         return None
     if "bulk_group" in parts:
         return _bind_out(decoder, instruction, site)
@@ -88,7 +92,12 @@ def _named_tensor(decoder: Decoder, operand: Operand) -> Operands:
     return fetch
 
 
-def _map_at(resident: Resident, address: int, dimensions: int) -> TensorMap:
+def _map_at(resident: Resident, address: int, dimensions: int, pixels: bool) -> TensorMap:
+    """Return the map at an address, of so many dimensions, and of `pixels` or of boxes as the copy has them.
+
+    Raises:
+        NeedsGpu: there is none, or one of another kind.
+    """
     buffer = resident.memory.find(address)
     if buffer is None or address + tensormap.BYTES > buffer.end:
         raise NeedsGpu("a tensor map outside of all buffers")
@@ -96,6 +105,8 @@ def _map_at(resident: Resident, address: int, dimensions: int) -> TensorMap:
     found = tensormap.decode(buffer.data[start : start + tensormap.BYTES].tobytes())
     if len(found.shape) != dimensions:
         raise NeedsGpu(f"a copy in {dimensions} dimensions by a map of {len(found.shape)}")
+    if pixels != (found.im2col is not None):
+        raise NeedsGpu("a tiled copy by an im2col map, or the other way round,")
     return found
 
 
@@ -109,10 +120,14 @@ def _is_faulty(resident: Resident, tensor: TensorMap, copiers: Copiers) -> bool:
     return fault is not None
 
 
-def _elements(tensor: TensorMap, corners: Array) -> tuple[Array, Array, Array]:
+def _elements(tensor: TensorMap, corners: Array, offsets: Array) -> tuple[Array, Array, Array]:
     """Return, for boxes at `corners` (boxes, dimensions): addresses of their elements in global memory, which of them
     lie in the tensor, and their offsets in a box, (elements,).
+
+    `offsets` of im2col copies are (boxes, spatial dimensions), else (boxes, 0).
     """
+    if tensor.im2col:
+        return _pixels(tensor, tensor.im2col, corners, offsets)
     counts = tensor.counts
     inside = np.ones((len(corners), *reversed(counts)), np.bool_)
     address = np.full(inside.shape, tensor.address, np.int64)
@@ -129,21 +144,53 @@ def _elements(tensor: TensorMap, corners: Array) -> tuple[Array, Array, Array]:
     return address.reshape(len(corners), -1), inside.reshape(len(corners), -1), offsets
 
 
+def _pixels(tensor: TensorMap, box: Im2col, corners: Array, offsets: Array) -> tuple[Array, Array, Array]:
+    """Return the same for columns of pixels that begin at `corners`."""
+    place = np.zeros((len(corners), box.pixels), np.int64)  # along the way through the bounding box
+    lengths = [
+        (extent - 1 + high - low) // step + 1
+        for extent, low, high, step in zip(tensor.shape[1:-1], box.lower, box.upper, tensor.steps[1:-1], strict=True)
+    ]
+    before = 1
+    for dimension, length in enumerate(lengths):
+        start = (corners[:, 1 + dimension] - box.lower[dimension]) // tensor.steps[1 + dimension]
+        place += before * start[:, None]
+        before *= length
+    place += before * corners[:, -1, None] + np.arange(box.pixels)
+    address, inside = np.full(place.shape, tensor.address, np.int64), np.ones(place.shape, np.bool_)
+    for dimension, length in enumerate([*lengths, 0]):  # the images come last, and have no end of their own
+        place, index = np.divmod(place, length) if length else (place, place)
+        if length:
+            index = index * tensor.steps[1 + dimension] + box.lower[dimension] + offsets[:, dimension, None]
+        inside &= (index >= 0) & (index < tensor.shape[1 + dimension])
+        address += index * tensor.strides[dimension]
+    channel = corners[:, 0, None, None] + np.arange(box.channels)
+    inside = inside[:, :, None] & (channel >= 0) & (channel < tensor.shape[0])
+    address = address[:, :, None] + channel * tensor.element_bytes
+    steps = np.arange(box.pixels * box.channels) * tensor.element_bytes
+    return address.reshape(len(corners), -1), inside.reshape(len(corners), -1), steps
+
+
 def _bind_in(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step:
     target, source, barrier, *extra = instruction.operands
+    pixels = "im2col" in instruction.parts
+    aside = extra.pop(0) if pixels else Vector(())
+    assert isinstance(aside, Vector)
     delivery = Delivery(decoder, instruction, site, target, barrier, extra)
-    tensor_of = _named_tensor(decoder, source)
+    tensor_of, shifts = _named_tensor(decoder, source), [decoder.fetch(each, "u16") for each in aside.items]
 
     def copy(resident: Resident, activation: Activation, lanes: Lanes) -> None:
         maps, corners = tensor_of(resident, activation, lanes)
+        aside = [flat(shift(resident, activation, lanes), lanes) for shift in shifts]
+        shifted = np.stack(aside, axis=1) if aside else np.zeros((len(maps), 0), np.int64)
         for copiers, offsets, barriers, threads in delivery.each(resident, activation, lanes):
             for address in np.unique(maps[threads]):
-                tensor = _map_at(resident, int(address), corners.shape[1])
+                tensor = _map_at(resident, int(address), corners.shape[1], pixels)
                 same = np.flatnonzero(maps[threads] == address)
                 part, at, signals = copiers.part(same), offsets[same], barriers[same]
                 if _is_faulty(resident, tensor, part):
                     continue
-                sources, inside, steps = _elements(tensor, corners[threads[same]])
+                sources, inside, steps = _elements(tensor, corners[threads[same]], shifted[threads[same]])
                 amount = len(steps) * tensor.element_bytes
                 good = _sound(resident, at, amount, part, "write")
                 if len(good):
@@ -173,11 +220,12 @@ def _bind_out(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step
         copiers = copiers_of(lanes, site)
         offsets = flat(origin(resident, activation, lanes), lanes) & (WINDOW_BYTES - 1)
         for address, column in {(int(a), int(c)) for a, c in zip(maps, copiers.columns, strict=True)}:
-            tensor = _map_at(resident, address, corners.shape[1])
+            tensor = _map_at(resident, address, corners.shape[1], "im2col_no_offs" in parts)
             at = np.flatnonzero((maps == address) & (copiers.columns == column))
             if _is_faulty(resident, tensor, copiers.part(at)):
                 continue
-            targets, inside, steps = _elements(tensor, corners[at])
+            none = np.zeros((len(at), max(0, corners.shape[1] - 2)), np.int64)
+            targets, inside, steps = _elements(tensor, corners[at], none)
             good = _sound(resident, offsets[at], len(steps) * tensor.element_bytes, copiers.part(at), "read")
             if not len(good):
                 continue
