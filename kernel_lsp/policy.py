@@ -37,6 +37,10 @@ CONFIRM_AFTER_SECONDS: Final = 0.3
 CLEAR_LOSS: Final = 0.05
 """A loss, as ln(B/A) beyond the layout bias, that is accepted at the first look. Chosen: beyond the largest seen of a
 kernel against itself, 2.9 % (`judge_speed`, a Triton kernel as it stands). Errors: `paired_verdict_simulation`."""
+HOSTED_LAUNCH_US: Final = 1000.0
+"""Microseconds of a launch that no graph repeats, below which the host's own jitter is a part of its time. A loss of
+such is never accepted at the first look: Liger's cross entropy, which waits for the GPU in each call of 370 us, was 0.78x
+against itself once in three times, in blocks of 0.57x to 1.85x (H200, `public_kernels`)."""
 MOST_DISCARDED_BLOCKS: Final = 20
 """Discarded blocks after which a clock counts as never steady. Chosen: five times `MIN_BLOCKS`."""
 LEAST_DEVIATION: Final = 5e-4
@@ -187,7 +191,7 @@ FRESH_INPUTS_RATIO: Final = 1.1
 FRESH_INPUTS_SLACK_US: Final = 2.0
 """Microseconds that it may always take longer. Chosen: four times the layout bias."""
 FRESH_INPUTS_LAUNCHES: Final = 5
-"""First launches on inputs never seen; their median counts."""
+"""First launches on inputs never seen; their median counts, and an accusation needs as many again that say the same."""
 FRESH_LAUNCHES_COMPARED: Final = 6
 """Most launches of a case in a confirmation whose outputs are compared. Chosen: a reference may be slow."""
 FRESH_COMPARED_SHARE: Final = 0.3

@@ -42,6 +42,7 @@ class Case:
 
     mode: str
     baseline_us: float
+    captured: bool = True
 
 
 @dataclass(frozen=True)

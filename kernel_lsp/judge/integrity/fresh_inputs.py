@@ -207,21 +207,34 @@ async def remembers(fresh: FreshInputs, cases: Sequence[TimedCase]) -> Ruling | 
     """Return the ruling on a candidate that slows down on fresh inputs by more than the baseline does, or None.
 
     Each probe times a first segment on fresh inputs and repeats it. Other processes on the GPU slow single segments
-    too, so the median of several probes decides: caching slows every first segment.
+    too, so the median of several probes decides: caching slows every first segment. A host whose times scatter by a
+    fifth makes such a median once in a while, so what it says is asked once more.
     """
     for case in cases:
-        looks = [await fresh.first_and_again(case) for _ in range(policy.FRESH_INPUTS_LAUNCHES)]
-        if fresh.ruling is not None:
-            return fresh.ruling
-        if not (looks := [look for look in looks if look]):
-            continue
-        first_us, again_us = (median(look["B"][which] for look in looks) for which in (0, 1))
-        usual, own = (median(first / again for first, again in (look[side] for look in looks)) for side in "AB")
-        usual = max(1.0, usual)
-        if own > policy.FRESH_INPUTS_RATIO * usual and first_us > again_us + policy.FRESH_INPUTS_SLACK_US:
-            name = fresh.harness.cases[case.draw.case]
-            return rejected(
-                f"on case {name} it takes {own:.2f} times as long on inputs that it has not seen as on the same ones "
-                f"again (the baseline: {usual:.2f} times), so it remembers answers"
-            )
+        ruling = None
+        for _ in range(2):
+            ruling = await _slow_at_first(fresh, case)
+            if fresh.ruling is not None:
+                return fresh.ruling
+            if ruling is None:
+                break
+        if ruling is not None:
+            return ruling
     return None
+
+
+async def _slow_at_first(fresh: FreshInputs, case: TimedCase) -> Ruling | None:
+    """Return the ruling on one case, from one set of probes."""
+    looks = [await fresh.first_and_again(case) for _ in range(policy.FRESH_INPUTS_LAUNCHES)]
+    if not (looks := [look for look in looks if look]):
+        return None
+    first_us, again_us = (median(look["B"][which] for look in looks) for which in (0, 1))
+    usual, own = (median(first / again for first, again in (look[side] for look in looks)) for side in "AB")
+    usual = max(1.0, usual)
+    if own <= policy.FRESH_INPUTS_RATIO * usual or first_us <= again_us + policy.FRESH_INPUTS_SLACK_US:
+        return None
+    name = fresh.harness.cases[case.draw.case]
+    return rejected(
+        f"on case {name} it takes {own:.2f} times as long on inputs that it has not seen as on the same ones "
+        f"again (the baseline: {usual:.2f} times), so it remembers answers"
+    )

@@ -41,6 +41,11 @@ class Timed(Protocol):
         """The baseline's own time, in microseconds."""
         ...
 
+    @property
+    def captured(self) -> bool:
+        """True if a CUDA graph repeats its launches, so that the host has no part in their time."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class DecisionRule:
@@ -58,6 +63,7 @@ class DecisionRule:
         case_clear: the same for each case by itself.
         allow_slower_cases: a gain on the whole may come with a loss on single cases.
         pairs: blocks of each look where the baseline is slow, fixed beforehand; None where blocks decide how many.
+        hosted: the host's jitter is a part of what is timed.
     """
 
     delta: float
@@ -70,6 +76,7 @@ class DecisionRule:
     case_clear: tuple[float, ...]
     allow_slower_cases: bool = False
     pairs: int | None = None
+    hosted: bool = False
 
     @classmethod
     def of(
@@ -124,6 +131,7 @@ class DecisionRule:
             case_clear=tuple(max(blur, least) for blur in blurs),
             allow_slower_cases=settings.allow_slower_cases,
             pairs=pairs,
+            hosted=any(not case.captured and case.baseline_us < policy.HOSTED_LAUNCH_US for case in cases),
         )
 
     def widened(self, interval: Interval, deviation: float, memories: int = policy.PLACES) -> Interval:
@@ -144,8 +152,8 @@ class DecisionRule:
 
     @property
     def clear_loss(self) -> float:
-        """Return the loss, in ln(B/A), from which a single look is enough."""
-        return self.clear + policy.CLEAR_LOSS
+        """Return the loss, in ln(B/A), from which a single look is enough; none is where the host is timed, too."""
+        return math.inf if self.hosted else self.clear + policy.CLEAR_LOSS
 
 
 @dataclass(slots=True)

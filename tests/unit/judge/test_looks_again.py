@@ -369,17 +369,27 @@ class Fresh:
 LOOKS = policy.FRESH_INPUTS_LAUNCHES
 
 
+TWICE = 2 * LOOKS
+
+
 def test_what_is_slow_at_first_every_time_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
-    ruling = Fresh(Side([100.0] * LOOKS, 100.0), Side([85.0] * LOOKS, 50.0)).remembers(monkeypatch)
+    ruling = Fresh(Side([100.0] * TWICE, 100.0), Side([85.0] * TWICE, 50.0)).remembers(monkeypatch)
     assert ruling is not None
     assert ruling.outcome is Outcome.ILLEGITIMATE
     assert "on case n=1 it takes 1.70 times as long on inputs that it has not seen as on the same" in ruling.reason
 
 
 def test_so_does_it_where_drawing_inputs_takes_all_the_time_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = Fresh(Side([100.0] * LOOKS, 100.0), Side([85.0] * LOOKS, 50.0), seconds=2 * policy.RENEWAL_SECONDS)
+    slow = Fresh(Side([100.0] * TWICE, 100.0), Side([85.0] * TWICE, 50.0), seconds=2 * policy.RENEWAL_SECONDS)
     assert slow.remembers(monkeypatch) is not None
-    assert len(slow.drawn) == LOOKS
+    assert len(slow.drawn) == TWICE
+
+
+def test_what_was_slow_at_first_in_one_set_of_probes_alone_does_not_remember(monkeypatch: pytest.MonkeyPatch) -> None:
+    jitter = Side([58.0] * 3 + [50.0] * (TWICE - 3), 50.0)
+    fresh = Fresh(Side([100.0] * TWICE, 100.0), jitter)
+    assert fresh.remembers(monkeypatch) is None
+    assert len(fresh.drawn) == TWICE
 
 
 @pytest.mark.parametrize(
@@ -482,7 +492,7 @@ def test_some_are_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_inputs_that_do_not_fit_what_was_recorded_are_recorded_by_themselves(
     again_us: float, rejected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fresh = Fresh(Side([100.0] * LOOKS, 100.0), Side([85.0] * LOOKS, again_us))
+    fresh = Fresh(Side([100.0] * TWICE, 100.0), Side([85.0] * TWICE, again_us))
     other = replace(CASE.draw, arguments=(2.0,))
     fresh.inputs.harness.draws[f"{CASE.draw.case}/{CASE.draw.family}/1"] = other
     truth = Truth(fresh, monkeypatch)
@@ -492,7 +502,8 @@ def test_inputs_that_do_not_fit_what_was_recorded_are_recorded_by_themselves(
     assert (len(fresh.drawn), truth.against) == (0, [])
     assert fresh.inputs.drawn
     assert not fresh.inputs.renewed
-    assert fresh.inputs.summary() == f"recorded anew on {LOOKS} others, 0 launches held against the truth"
+    probes = TWICE if rejected else LOOKS
+    assert fresh.inputs.summary() == f"recorded anew on {probes} others, 0 launches held against the truth"
 
 
 def test_a_launch_that_answers_otherwise_in_another_process_is_held_against_the_truth(

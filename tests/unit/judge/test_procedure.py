@@ -124,6 +124,14 @@ def test_a_loss_that_may_become_a_clear_one_is_followed() -> None:
     assert len(seen) <= policy.FOLLOWED_BLOCKS
 
 
+def test_a_loss_of_launches_that_the_host_is_part_of_is_always_looked_at_again() -> None:
+    clear, hosted = scattered(0.3, 0.03), Case("cold", 370.0, captured=False)
+    assert looked(clear)[1][-1].outcome is LookOutcome.SLOWER
+    assert looked(clear, rule(hosted))[1][-1].outcome is LookOutcome.PROVISIONAL_SLOWER
+    long = Case("cold", 2 * policy.HOSTED_LAUNCH_US, captured=False)
+    assert looked(clear, rule(long))[1][-1].outcome is LookOutcome.SLOWER, "jitter is a small part of these"
+
+
 def test_a_loss_within_the_placement_blur_is_none() -> None:
     _, seen = looked(scattered(0.02, 0.002), rule(SHORT))
     assert seen[-1].interval.lower > 0
