@@ -39,8 +39,8 @@ CLEAR_LOSS: Final = 0.05
 kernel against itself, 2.9 % (`judge_speed`, a Triton kernel as it stands). Errors: `paired_verdict_simulation`."""
 HOSTED_LAUNCH_US: Final = 1000.0
 """Microseconds of a launch that no graph repeats, below which the host's own jitter is a part of its time. A loss of
-such is never accepted at the first look: Liger's cross entropy, which waits for the GPU in each call of 370 us, was 0.78x
-against itself once in three times, in blocks of 0.57x to 1.85x (H200, `public_kernels`)."""
+such is never accepted at the first look: Liger's cross entropy, which waits for the GPU in each call of 370 us, was
+0.78x against itself once in three times, in blocks of 0.57x to 1.85x (H200, `public_kernels`)."""
 MOST_DISCARDED_BLOCKS: Final = 20
 """Discarded blocks after which a clock counts as never steady. Chosen: five times `MIN_BLOCKS`."""
 LEAST_DEVIATION: Final = 5e-4
