@@ -24,6 +24,8 @@ _HALVES = ("f16", "f16x2", "bf16", "bf16x2")
 _TYPES = {"tanh": ("f32", *_HALVES), "ex2": ("f32", *_HALVES)}
 _UPPER_HALF = np.uint64(0xFFFFFFFF00000000)
 _UPPER_NAN = np.uint64(0x7FFFFFFF00000000)
+_SIGN = np.uint64(1 << 63)
+_NEGATIVE = np.uint64(0xFFF8000000000000)  # the reciprocal root of a negative number
 
 
 def bind(opcode: Opcode) -> Operation | None:
@@ -36,7 +38,7 @@ def bind(opcode: Opcode) -> Operation | None:
         return None
     kind, ftz = opcode.type, opcode.has("ftz")
     if kind.name == "f64":
-        return _coarse(opcode)
+        return _coarse(opcode) if ftz else _refined(opcode)
     if kind.name not in _TYPES.get(opcode.name, ("f32",)):
         return None
     if ftz and (opcode.name == "tanh" or kind.name in ("f16", "f16x2")):
@@ -127,7 +129,7 @@ def _coarse(opcode: Opcode) -> Operation | None:
 
     It is the unit on the upper 20 bits of the fraction, its result cut to as many.
     """
-    if opcode.name not in ("rcp", "rsqrt") or not opcode.has("ftz"):
+    if opcode.name not in ("rcp", "rsqrt"):
         return None
     unit, step = _UNITS[opcode.name], 1 if opcode.name == "rcp" else 2
 
@@ -140,6 +142,30 @@ def _coarse(opcode: Opcode) -> Operation | None:
         return np.where(
             is_nan(scaled.view(np.uint64), F64), _UPPER_NAN, flush(scaled.view(np.uint64) & _UPPER_HALF, F64)
         )
+
+    return typed(run, opcode.type, approximate=True)
+
+
+def _refined(opcode: Opcode) -> Operation | None:
+    """Bind `rsqrt.approx.f64`: one step of refinement, as ptxas has it, from the unit's result."""
+    if opcode.name != "rsqrt":
+        return None
+    coarse, multiply, fused = _bound("rsqrt.approx.ftz.f64"), _bound("mul.rn.f64"), _bound("fma.rn.f64")
+    one, half, three_eighths = (np.float64(value).view(np.uint64) for value in (1.0, 0.5, 0.375))
+
+    def step(x: Array) -> Array:
+        near = coarse(x)
+        error = fused(x, multiply(near, near) ^ _SIGN, one)
+        return fused(fused(error, three_eighths, half), multiply(near, error), near)
+
+    def run(a: Array) -> Array:
+        x = a.view(np.float64)
+        with np.errstate(all="ignore"):
+            small = np.abs(x) < np.finfo(np.float64).tiny
+            scaled = np.where(small, x * 2.0**54, x)
+            found = step(scaled.view(np.uint64)).view(np.float64) * np.where(small, 2.0**27, 1.0)
+            special = np.where(x == np.inf, 0.0, np.where(x == 0, np.copysign(np.inf, x), found)).view(np.uint64)
+            return np.where(np.isnan(x), (x + x).view(np.uint64), np.where(x < 0, _NEGATIVE, special))
 
     return typed(run, opcode.type, approximate=True)
 
@@ -173,6 +199,6 @@ def _div(opcode: Opcode) -> Operation | None:
 
 def _bound(opcode: str) -> Function:
     decoded = decode(opcode)
-    operation = floating.bind(decoded) if decoded else None
+    operation = (floating.bind(decoded) or bind(decoded)) if decoded else None
     assert operation is not None, opcode
     return cast("Function", operation.run)

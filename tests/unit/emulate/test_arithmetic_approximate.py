@@ -86,6 +86,17 @@ def test_coarse_reciprocals_have_an_empty_lower_half():
     assert result.view(np.float64)[1:].tolist() == [math.inf, 0.0]
 
 
+def test_the_reciprocal_root_of_a_double_is_refined_and_takes_every_operand():
+    values = np.concatenate((np.linspace(0.1, 9.0, 997), [3e-310, 5e-324, 1e300, 2e-300]))
+    found = bind("rsqrt.approx.f64").run(values.view(np.uint64)).view(np.float64)
+    np.testing.assert_allclose(found, 1 / np.sqrt(values), rtol=3e-16)
+    special = np.array([0.0, -0.0, math.inf, -1.0, -5e-324, math.nan])
+    found = bind("rsqrt.approx.f64").run(special.view(np.uint64))
+    assert found.view(np.float64)[:3].tolist() == [math.inf, -math.inf, 0.0]
+    assert found[3:5].tolist() == [0xFFF8000000000000] * 2  # as in the assembler's own code for it
+    assert math.isnan(found.view(np.float64)[5])
+
+
 def test_packed_halves():
     half, one = 0x3800, 0x3C00
     assert on("ex2.approx.f16x2", [one | 0 << 16]) == [0x4000 | one << 16]
