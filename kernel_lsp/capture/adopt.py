@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.python import is_python
 from kernel_lsp.workload.capture import Capture, CapturedCase, Described, is_dense, leaves_of
 from kernel_lsp.workload.spec import DRAFT
 
@@ -127,7 +128,10 @@ def _made(name: str, described: Described) -> str:
 
 
 def _launch(capture: Capture, case: CapturedCase) -> list[str]:
-    given = ", ".join(f"{name}={_given(name, described)}" for name, described in case.arguments.items())
+    named = is_python(Path(capture.kernel))  # a binding may have no names
+    given = ", ".join(
+        f"{name}={_given(name, one)}" if named else _given(name, one) for name, one in case.arguments.items()
+    )
     lines = [
         f"returned = module.{capture.function}({given})",
         "returned = returned if isinstance(returned, (tuple, list)) else (returned,)",

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from kernel_lsp.source.host_launches import find_host_launches
+from kernel_lsp.source.outline import outline
+from kernel_lsp.source.python import is_python
 from kernel_lsp.workload.capture import Capture, CapturedCase, form_of
 
 _MOST_OF_A_LINE = 1 << 28
@@ -174,13 +177,25 @@ def _capture(function: _Function, program_seconds: float) -> Capture | None:
         program=function.program,
         kernel=str(Path(function.file).resolve()),
         function=function.name,
-        kernels=tuple(function.kernels),
+        kernels=tuple(function.kernels) if is_python(Path(function.file)) else _launched_by(function),
         text=function.text,
         cases=kept,
         calls=function.calls,
         dropped={why: count for why, count in function.dropped.items() if count},
         program_seconds=program_seconds,
     )
+
+
+def _launched_by(function: _Function) -> tuple[str, ...]:
+    """Return the kernels that a function of a CUDA file launches, or all that the file does where others do it."""
+    data = function.text.encode()
+    own = b"".join(
+        data[made.span.start : made.span.end] + b"\n"
+        for made in outline(data).declarations
+        if made.declarator is not None and made.head[made.declarator[0]].text == function.name.encode()
+    )
+    found = find_host_launches(own.decode()) or find_host_launches(function.text)
+    return tuple(dict.fromkeys(launch.kernel.partition("<")[0] for launch in found))
 
 
 def _launched(

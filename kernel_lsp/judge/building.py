@@ -15,14 +15,14 @@ from kernel_lsp.compiler.build_cache import store_build
 from kernel_lsp.compiler.built import Built, failed, in_given_terms, with_extensions
 from kernel_lsp.compiler.headers import user_headers
 from kernel_lsp.compiler.host.record import ExtensionBuild
-from kernel_lsp.compiler.host.request import ExtensionRequest
+from kernel_lsp.compiler.host.request import ExtensionRequest, cuda_file_request
 from kernel_lsp.compiler.includers import including_files, text_before
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.compiler.options import BuildOptions
 from kernel_lsp.compiler.project_headers import include_folders
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.device import Device
-from kernel_lsp.errors import RunnerError, WorkloadError
+from kernel_lsp.errors import CannotJudgeError, RunnerError, WorkloadError
 from kernel_lsp.runner.messages.build import (
     BuildCandidate,
     BuildExtension,
@@ -38,9 +38,12 @@ from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import start
 from kernel_lsp.runner.worker import Worker, WorkerDied, WorkerTimedOut
 from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.cuda import find_host_functions
 from kernel_lsp.source.files import cuda_part, surroundings
 from kernel_lsp.source.language import source_part
+from kernel_lsp.source.lift_cuda import LiftError, lifted_cuda
 from kernel_lsp.source.modules import in_place
+from kernel_lsp.workload.capture import read_capture
 from kernel_lsp.workload.spec import WorkloadFile
 
 _NUMBERS = itertools.count(1)
@@ -84,6 +87,26 @@ class Builders:
         if task is None or task.cancelled():
             task = self._results[key] = start(self._build(workload, candidate, device))
         return await asyncio.shield(task)
+
+    async def reference(self, workload: WorkloadFile, baseline: Candidate) -> dict[str, ExtensionBuild]:
+        """Build the texts by which a captured workload of a CUDA file tells what is right; none for any other workload.
+
+        They are the file's text when it was captured, and that in float64 where it can be rewritten. One that cannot be
+        built at all is left out.
+        """
+        if not workload.captured or source_part(baseline.language).python:
+            return {}
+        capture = read_capture(workload.source.text, workload.source.path)
+        texts, read, made = [capture.text], self._allow(workload, baseline), dict[str, ExtensionBuild]()
+        with contextlib.suppress(LiftError):
+            texts.append(lifted_cuda(capture.text))
+        for text in texts:
+            version = replace(baseline, kernel=replace(baseline.kernel, text=text))
+            names = [name for name in find_host_functions(text) if name.rpartition("::")[2] == capture.function]
+            request = cuda_file_request(version.kernel.path.absolute(), text, names)
+            with contextlib.suppress(WorkerFailure, WorkerDied, WorkerTimedOut, CannotJudgeError):
+                made[text] = await self._extension(request, version, self.arch, read)
+        return made
 
     def forget(self, candidate: Candidate) -> None:
         """Drop a candidate's result, so that a long series of builds does not fill memory."""

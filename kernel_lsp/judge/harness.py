@@ -146,6 +146,7 @@ class Harness:
                 seed=self.seed_of("weights"),
                 distance=distance,
                 probes=self._probes,
+                builds=await self.builders.reference(target.workload, target.baseline),
             ),
             deadline=policy.LOAD_SECONDS,
         )

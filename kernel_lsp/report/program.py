@@ -14,8 +14,8 @@ from kernel_lsp.report.machine import records_json
 from kernel_lsp.report.units import seconds_text
 
 _NOTHING = (
-    "No kernel was launched. The emulator runs Triton's kernels (and Gluon's), in Python processes that import torch; "
-    "CUDA extensions, and other libraries' kernels, need a GPU."
+    "No kernel was launched. The emulator runs Triton's kernels (and Gluon's), and extensions that `load` and "
+    "`load_inline` build, in Python processes that import torch; other libraries' kernels need a GPU."
 )
 
 

@@ -20,6 +20,8 @@ from torch import Tensor
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.lift import lifted
+from kernel_lsp.source.lift_cuda import lifted_cuda
+from kernel_lsp.source.python import is_python
 from kernel_lsp.workload.capture import Capture, CapturedCase, Described, Leaf, leaves_of, read_capture
 from kernel_lsp.workload.contract import Contract, Promise
 from kernel_lsp.workload.execute import blame, load_module
@@ -41,6 +43,7 @@ class CapturedFunction:
     Attributes:
         capture: the record.
         running: returns the context in which the function's kernels run.
+        loading: returns the module of a text of the kernel's file, which is compiled where it is not Python.
         rung: its precision, one of `RUNGS`.
     """
 
@@ -48,8 +51,9 @@ class CapturedFunction:
         """Take a capture; `path` is its file."""
         self.capture, self._path = capture, path
         self.running: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+        self.loading: Callable[[str], ModuleType] = lambda text: load_module(text, Path(capture.kernel))
         self.rung: Rung = RUNGS[0]
-        self._own: ModuleType | None = None
+        self._modules: dict[str, ModuleType] = {}
 
     def reference(self, case: Mapping[str, Any], *leaves: object) -> tuple[object, ...]:
         """Return the function's results for the leaves of a case, on the chosen rung."""
@@ -60,15 +64,19 @@ class CapturedFunction:
         """Return its results on a rung; tensors among `leaves` are not changed, and may be wider than they were."""
         seen = self.capture.cases[case["case"]]
         given = [_as_on(rung, leaf.described, value) for leaf, value in zip(leaves_of(seen), leaves, strict=True)]
-        module = self._module()
-        if rung == "float64":
-            module = _copy_in_float64(module, self.capture.text)
-        return call(self.capture, module, given, wide=rung == "float64")
+        text, wide = self.capture.text, rung == "float64"
+        if not wide:
+            module = self._module(text)
+        elif is_python(Path(self.capture.kernel)):
+            module = _copy_in_float64(self._module(text), text)
+        else:
+            module = self._module(lifted_cuda(text))
+        return call(self.capture, module, given, wide=wide)
 
-    def _module(self) -> ModuleType:
-        if self._own is None:
-            self._own = load_module(self.capture.text, Path(self.capture.kernel))
-        return self._own
+    def _module(self, text: str) -> ModuleType:
+        if text not in self._modules:
+            self._modules[text] = self.loading(text)
+        return self._modules[text]
 
 
 def captured_workload(text: str, path: Path) -> Workload:
@@ -123,7 +131,10 @@ def call(capture: Capture, module: ModuleType, leaves: Sequence[object], *, wide
     names = [leaf.name for leaf in leaves_of(case)]
     by_name = dict(zip(names, leaves, strict=True))
     arguments = {name: _argument(name, described, by_name, wide=wide) for name, described in case.arguments.items()}
-    returned = list(_tensors_in(function(**arguments)))
+    if is_python(Path(capture.kernel)):
+        returned = list(_tensors_in(function(**arguments)))
+    else:  # a binding may have no names for them
+        returned = list(_tensors_in(function(*arguments.values())))
     changed = [leaf for name in capture.mutated if isinstance(leaf := by_name.get(name), Tensor)]
     kept = [leaf for leaf in tensors(leaves) if not any(leaf is other for other in changed)]
     outputs = [output for output in returned if not any(_within(output, leaf) for leaf in kept)]

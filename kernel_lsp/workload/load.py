@@ -89,12 +89,8 @@ def bind_launch(
     Raises:
         WorkloadError: there is no `launch` and not exactly one public function.
     """
-    if launch_text is not None and is_capture(launch_text):
-        from kernel_lsp.workload.captured import bind_captured
-
-        launch = bind_captured(launch_text, launch_path or path)
-    elif launch_text is not None:
-        launch = getattr(load_module(launch_text, launch_path or path), "launch", None)
+    if launch_text is not None:
+        launch = launch_of(launch_text, launch_path or path)
     else:
         launch = getattr(module, "launch", None) if isinstance(module, ModuleType) else None
     if launch is not None:
@@ -115,6 +111,15 @@ def bind_launch(
             fix="Define `launch(module, ...)` in the workload.",
         )
     return public[0]
+
+
+def launch_of(text: str, path: Path) -> Callable[..., Any] | None:
+    """Return the `launch` of a workload file, or that of a capture; None if the file has none."""
+    if is_capture(text):
+        from kernel_lsp.workload.captured import bind_captured
+
+        return bind_captured(text, path)
+    return getattr(load_module(text, path), "launch", None)
 
 
 def ignores_its_module(launch: Callable[..., Any]) -> bool:

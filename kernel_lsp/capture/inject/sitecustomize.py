@@ -1,4 +1,5 @@
-"""Runs first in every Python process of a captured program: starts the recorder once Triton is imported.
+"""Runs first in every Python process of a captured program: starts the recorder once Triton is imported, or what
+builds torch's extensions.
 
 Standard library only. It runs the `sitecustomize` that it hides first, and raises nothing. In a shadow run `shadow.py`
 takes the recorder's place. Where the program is to run on the emulator, it lets Kernel LSP place it once torch is
@@ -12,11 +13,14 @@ import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_EXTENSIONS = "torch.utils.cpp_extension"
 _WATCHED = {
-    "triton.runtime.jit": "watch_functions",
-    "triton.runtime.interpreter": "watch_interpreter",
-    "triton.runtime.autotuner": "watch_autotuner",
-    "torch._inductor.runtime.triton_heuristics": "watch_generated",
+    "triton.runtime.jit": ("hooks", "watch_functions"),
+    "triton.runtime.interpreter": ("hooks", "watch_interpreter"),
+    "triton.runtime.autotuner": ("hooks", "watch_autotuner"),
+    "torch._inductor.runtime.triton_heuristics": ("hooks", "watch_generated"),
+    _EXTENSIONS: ("extensions", "watch_extensions"),
+    "torch": ("extensions", "watch_built"),
 }
 
 
@@ -30,24 +34,24 @@ def _run_hidden():
 
 
 def _hook_for(name):
-    if name == "torch":
+    if name == "torch" and os.environ.get("KERNEL_LSP_EMULATE"):
         return _emulate
-    return getattr(_hooks(), _WATCHED[name])
+    part, function = _WATCHED[name]
+    for needed in ("recorder", "hooks"):
+        _part(needed)
+    return getattr(_part(part), function)
 
 
 def _emulate(_):
     try:
         importlib.import_module("kernel_lsp.runner.workers.emulated_program").begin()
+        if _recorded:  # it has replaced what was watched
+            _hook_for(_EXTENSIONS)(sys.modules[_EXTENSIONS])
     except Exception as error:
         said = f"{sys.executable} cannot use the emulator ({type(error).__name__}: {error})"
         path = os.path.join(os.environ["KERNEL_LSP_CAPTURE"], f"{os.getpid()}.unable")
         with open(path, "w", encoding="utf-8") as file:
             file.write(said)
-
-
-def _hooks():
-    _part("recorder")
-    return _part("hooks")
 
 
 def _part(part):

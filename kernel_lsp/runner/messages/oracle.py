@@ -6,7 +6,10 @@ A *key* names one set of inputs, a *subject* the memory of one worker under test
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+import msgspec
+
 from kernel_lsp.compiler.binary import Binary
+from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.device.tensors import Argument, BufferHandle, TensorSpec
 from kernel_lsp.runner.messages import Request
 from kernel_lsp.workload.call import Call
@@ -200,6 +203,7 @@ class LoadWorkload(Request[OracleRole, LoadedWorkload], frozen=True, kw_only=Tru
         seed: of a problem's weights.
         keep: bytes of past inputs and expected values that may be kept, where memory is not to say so.
         distance, probes: our own kernels, where there is a GPU.
+        builds: texts that compute what is right, with their builds; only for a captured workload of a CUDA file.
     """
 
     text: str
@@ -208,6 +212,7 @@ class LoadWorkload(Request[OracleRole, LoadedWorkload], frozen=True, kw_only=Tru
     keep: int | None = None
     distance: Binary | None = None
     probes: Binary | None = None
+    builds: dict[str, ExtensionBuild] = msgspec.field(default_factory=dict[str, ExtensionBuild])
 
     def answered_by(self, role: OracleRole) -> LoadedWorkload:
         return role.load(self)

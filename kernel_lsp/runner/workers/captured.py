@@ -5,17 +5,25 @@ The oracle runs no candidate: this is the function as it stood when it was captu
 
 import contextlib
 import importlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
+from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.compiler.emulated import STANDS_IN
+from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.draws import Draws
+from kernel_lsp.runner.workers.emulator import EmulatedLaunches, Emulator
 from kernel_lsp.runner.workers.error_bounds import table_bounds
+from kernel_lsp.runner.workers.inline import Launches, load_extension
+from kernel_lsp.source.lift_cuda import LiftError
+from kernel_lsp.source.python import is_python
 from kernel_lsp.workload.captured import RUNGS, CapturedFunction, Rung
 from kernel_lsp.workload.leaves import Leaves
 
@@ -23,17 +31,46 @@ _SEED = 0xCA97
 _WORDS: dict[Rung, str] = {"float64": "in float64", "wider": "in float32", "itself": "by its own outputs"}
 
 
-@contextlib.contextmanager
-def emulated(path: Path) -> Generator[None]:
-    """Return a context in which a function's Triton kernels run on the emulator."""
-    importlib.import_module("torch._dynamo")  # while torch does not yet believe in a GPU
-    from kernel_lsp.runner.workers.emulator import Emulator
+def place(function: CapturedFunction, device: str, builds: Mapping[str, ExtensionBuild]) -> None:
+    """Let a captured function run in this process: on the GPU or, where `device` is `cpu`, on the emulator.
 
-    emulator = Emulator(STANDS_IN)
-    emulator.expect(path, triton=True)
+    `builds` has those of a CUDA file by their texts.
+    """
+    path = Path(function.capture.kernel)
+    if device == "cpu":
+        emulator = Emulator(STANDS_IN)
+        emulator.expect(path, triton=is_python(path))
+        function.running = partial(_emulated, emulator)
+        launches: Launches = EmulatedLaunches(emulator)
+    else:
+        from kernel_lsp.runner.workers.inline_gpu import GpuLaunches
+
+        launches = GpuLaunches()
+    if not is_python(path):
+        function.loading = partial(_loaded, builds, launches)
+
+
+@contextlib.contextmanager
+def _emulated(emulator: Emulator) -> Generator[None]:
+    importlib.import_module("torch._dynamo")  # while torch does not yet believe in a GPU
     with emulator.placement():
         emulator.begin((), ())
         yield
+
+
+def _loaded(builds: Mapping[str, ExtensionBuild], launches: Launches, text: str) -> ModuleType:
+    """Return the module of a text of a CUDA file.
+
+    Raises:
+        WorkloadError: it could not be built.
+    """
+    build = builds.get(text)
+    if build is None:
+        raise WorkloadError("it cannot be built")
+    if not build.ok:
+        errors = (one.message for one in build.build.diagnostics if one.severity is Severity.ERROR)
+        raise WorkloadError(f"it does not compile: {next(errors, 'the compiler gave no reason')}")
+    return load_extension(build, launches)
 
 
 def settle(function: CapturedFunction, draws: Draws) -> str:
@@ -62,7 +99,7 @@ def _disagreement(function: CapturedFunction, draws: Draws, rung: Rung) -> str:
             own = function.on("itself", case, leaves)
             try:
                 wide = function.on(rung, case, leaves)
-            except (CannotJudgeError, WorkloadError) as error:
+            except (CannotJudgeError, LiftError, WorkloadError) as error:
                 return f"{rung}: {error.message}"
             except Exception as error:
                 first = (str(error).strip().splitlines() or [""])[0]

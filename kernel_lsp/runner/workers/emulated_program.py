@@ -15,7 +15,8 @@ import time
 import unittest
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Any, Never
+from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -26,14 +27,16 @@ from kernel_lsp.emulate.errors import LaunchError
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.runner.emulated import EmulatedFinding
 from kernel_lsp.runner.programs import NotRun, ProgramCounts, ProgramFinding, ProgramKernel, write_process
+from kernel_lsp.runner.workers.emulated_extensions import EmulatedExtensions
 from kernel_lsp.runner.workers.emulated_launch import Emulated, TritonKernel
 from kernel_lsp.runner.workers.emulated_program_memory import ProgramMemory, ProgramOperations
 from kernel_lsp.runner.workers.emulated_report import findings
-from kernel_lsp.runner.workers.emulator import Emulator
+from kernel_lsp.runner.workers.emulator import EmulatedLaunches, Emulator
 from kernel_lsp.runner.workers.inline import answering
 
 _WRITE_EVERY_SECONDS = 1.0
 _TORCH: Any = torch  # of which a part is replaced
+_PACKAGE = Path(__file__).parents[2]
 _PLACED = contextlib.ExitStack()  # what is entered once and left by nobody
 _PHASES = (" (setup)", " (call)", " (teardown)")
 
@@ -105,7 +108,7 @@ class ProgramEmulator(Emulator):
         super().__init__(STANDS_IN)
         self.expect(Path(), triton=True)
         self._recorder = recorder
-        self._files: dict[str, tuple[str, int]] = {}
+        self._files: dict[tuple[str, str], tuple[str, int]] = {}  # by PTX and symbol
         self.memory: ProgramMemory = ProgramMemory()
 
     def launch(
@@ -118,16 +121,21 @@ class ProgramEmulator(Emulator):
     ) -> None:
         """Run a Triton kernel; raises as `run`."""
         code: Any = getattr(getattr(source.fn, "fn", None), "__code__", None)
-        self._files[kernel.ptx] = (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
-        with self._noting(source.fn.__name__, kernel.ptx):
+        if code is not None:
+            self.placed(kernel.ptx, kernel.symbol, code.co_filename, code.co_firstlineno)
+        with self._noting(source.fn.__name__, kernel.ptx, kernel.symbol):
             super().launch(source, metadata, kernel, grid, arguments)
 
+    def placed(self, ptx: str, entry: str, file: str, line: int) -> None:
+        """Note where a kernel stands."""
+        self._files[ptx, entry] = (file, line)
+
     def _run(self, launch: Emulated) -> None:
-        file, line = self._files.get(launch.ptx, ("", 0))
+        file, line = self._files.get((launch.ptx, launch.entry), ("", 0))
         profile = sys.getprofile()
         sys.setprofile(None)  # older Pythons' recorder of calls has nothing to learn from the emulator's own
         try:
-            with self._noting(launch.name, launch.ptx):
+            with self._noting(launch.name, launch.ptx, launch.entry):
                 self.memory.sweep()
                 super()._run(launch)
                 found = findings(self.results, Path(file))
@@ -137,14 +145,14 @@ class ProgramEmulator(Emulator):
             sys.setprofile(profile)
 
     @contextlib.contextmanager
-    def _noting(self, name: str, ptx: str) -> Generator[None]:
+    def _noting(self, name: str, ptx: str, entry: str) -> Generator[None]:
         """Record in this block a launch that cannot be emulated, and one that no GPU would make.
 
         Raises:
             LaunchNotEmulated: the launch cannot be emulated.
             WorkloadError: no GPU would make it.
         """
-        file, _ = self._files.get(ptx, ("", 0))
+        file, _ = self._files.get((ptx, entry), ("", 0))
         self._path, self._refused = Path(file), None
         try:
             yield
@@ -161,15 +169,26 @@ class ProgramEmulator(Emulator):
             raise
 
 
-def _refusing(recorder: ProgramRecorder) -> Callable[[ExtensionRequest], Never]:
-    """Return what answers requests for extensions: they are recorded as not run."""
+def _extending(emulator: ProgramEmulator, recorder: ProgramRecorder) -> Callable[[ExtensionRequest], ModuleType]:
+    """Return what answers requests for extensions; those that cannot be emulated are recorded as not run."""
+    extensions = EmulatedExtensions(STANDS_IN, EmulatedLaunches(emulator), emulator.placed)
 
-    def refuse(request: ExtensionRequest) -> Never:
-        error = CannotJudgeError("a CUDA extension is not emulated in a program", fix="Run it on a GPU.")
-        recorder.refused(request.name, "", error)
-        raise LaunchNotEmulated(error.message, fix=error.fix) from error
+    def answer(request: ExtensionRequest) -> ModuleType:
+        try:
+            return extensions.module(request, _asking())
+        except CannotJudgeError as error:
+            recorder.refused(request.name, "", error)
+            raise LaunchNotEmulated(error.message, error.path, error.line, error.fix) from error
 
-    return refuse
+    return answer
+
+
+def _asking() -> Path:
+    """Return the file of the program that calls `load` or `load_inline`."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith(f"{_PACKAGE}{os.sep}"):
+        frame = frame.f_back
+    return Path(frame.f_code.co_filename if frame is not None else "")
 
 
 def begin() -> None:
@@ -186,7 +205,7 @@ def begin() -> None:
     _PLACED.enter_context(emulator.placement())
     _PLACED.enter_context(compiling_for_later(emulator, STAND_IN_LATER))
     _PLACED.enter_context(ProgramOperations(emulator.memory))
-    _PLACED.enter_context(answering(_refusing(recorder)))
+    _PLACED.enter_context(answering(_extending(emulator, recorder)))
     _TORCH.compile = _uncompiled(_TORCH.compile, recorder)
     os.register_at_fork(after_in_child=recorder.forked)
     atexit.register(_end, recorder)

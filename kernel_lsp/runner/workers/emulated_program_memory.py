@@ -31,12 +31,16 @@ class ProgramMemory(EmulatedMemory):
 
     def sweep(self) -> None:
         """Release the buffers whose storage is gone, or has been moved."""
-        for buffer, reference in list(self._storages.items()):
-            storage = _UNTYPED._new_with_weak_ptr(reference.cdata)
-            if storage is None or (storage.data_ptr(), storage.nbytes()) != (buffer.address, buffer.size):
-                self.buffers.release(buffer)
-                del self._storages[buffer]
+        for buffer in [buffer for buffer in self._storages if not self._lasts(buffer)]:
+            self.buffers.release(buffer)
+            del self._storages[buffer]
         self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._storages))
+
+    def _lasts(self, buffer: Buffer) -> bool:
+        """Return True while the storage of a buffer is there and lies where it did."""
+        reference = self._storages.get(buffer)
+        storage = None if reference is None else _UNTYPED._new_with_weak_ptr(reference.cdata)
+        return storage is not None and (storage.data_ptr(), storage.nbytes()) == (buffer.address, buffer.size)
 
     def allocated(self, tensor: Tensor, initialised: bool) -> None:
         """Make a buffer for the storage of a tensor from a factory function; fill it with `POISON_BYTE` if unset."""
@@ -51,8 +55,9 @@ class ProgramMemory(EmulatedMemory):
         self._attach(tensor, initialised)
 
     def reach(self, tensor: Tensor) -> None:
-        """Ensure that a tensor lies in a buffer."""
-        if tensor.numel() and self.buffers.find(tensor.data_ptr()) is None:
+        """Ensure that a tensor lies in a buffer, and in none that an earlier tensor has left in its place."""
+        found = self.buffers.find(tensor.data_ptr()) if tensor.numel() else None
+        if tensor.numel() and (found is None or not self._lasts(found)):
             self._attach(tensor, True)
 
     def name(self, address: int, name: str) -> None:

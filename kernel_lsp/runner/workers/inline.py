@@ -177,8 +177,8 @@ def serving(builds: Iterable[ExtensionBuild], device: Launches) -> Generator[Non
         yield
 
 
-def load_extension(build: ExtensionBuild, device: Launches) -> types.ModuleType:
-    """Return the Python module of a built extension.
+def load_extension(build: ExtensionBuild, device: Launches, folder: Path | None = None) -> types.ModuleType:
+    """Return the Python module of a built extension; `folder`, else the working folder, is written to for a moment.
 
     Raises:
         WorkloadError: it was not built, or it cannot be imported.
@@ -187,7 +187,7 @@ def load_extension(build: ExtensionBuild, device: Launches) -> types.ModuleType:
         return import_library(Path(build.extension))
     if build.library is None:
         raise WorkloadError(f"the extension `{build.name}` does not build")
-    with tempfile.NamedTemporaryFile(suffix=".so", dir=Path.cwd(), delete=False) as file:
+    with tempfile.NamedTemporaryFile(suffix=".so", dir=folder or Path.cwd(), delete=False) as file:
         file.write(build.library)
     try:
         library = ctypes.PyDLL(file.name, mode=os.RTLD_NOW | os.RTLD_LOCAL)

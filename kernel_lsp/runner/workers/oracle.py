@@ -7,7 +7,7 @@ in float64. Expected values stay in this process.
 import contextlib
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from kernel_lsp import policy
 from kernel_lsp.compiler.binary import Binary
 from kernel_lsp.compiler.emulated import STANDS_IN
 from kernel_lsp.compiler.fake_gpu import fake_gpu
+from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.runner.messages import oracle as messages
 from kernel_lsp.runner.messages.oracle import Compared, Made, MemoryRates, OracleRole, Varied
 from kernel_lsp.runner.spans import WORKER
@@ -92,7 +93,7 @@ class Oracle:
                 chosen = _choose(workload.problem, free)
                 workload = replace(workload, cases=chosen.cases)
         draws = Draws(workload, self._device)
-        right = "" if workload.captured is None else self._settled(workload.captured, draws)
+        right = "" if workload.captured is None else self._settled(workload.captured, draws, request.builds)
         takes = _most_needed(workload.problem, chosen) if chosen and workload.problem and free is not None else None
         budget = _budget(free, takes) if request.keep is None else request.keep
         inputs = InputSets(draws, self._device, budget, self.checksum)
@@ -104,12 +105,11 @@ class Oracle:
         large = bool(takes and free and takes > policy.LARGE_CASE_MEMORY_SHARE * free)
         return replace(self._described(workload, chosen, large=large), right=right)
 
-    def _settled(self, function: "CapturedFunction", draws: Draws) -> str:
+    def _settled(self, function: "CapturedFunction", draws: Draws, builds: Mapping[str, ExtensionBuild]) -> str:
         """Find out by what a captured function is right, and say so."""
         from kernel_lsp.runner.workers import captured  # most workers never meet one
 
-        if self._device == "cpu":
-            function.running = lambda: captured.emulated(Path(function.capture.kernel))
+        captured.place(function, self._device, builds)
         return captured.settle(function, draws)
 
     def _seeming(self, text: str) -> contextlib.AbstractContextManager[None]:

@@ -94,6 +94,19 @@ def test_an_extension():
     load_inline("doubled", cpp_sources="", cuda_sources="__global__ void k() {}")
 
 
+INLINE = '''
+__global__ void halve(float* x, int n) { if (threadIdx.x <= n) x[threadIdx.x] /= 2; }
+void halved(torch::Tensor x) { halve<<<1, 64>>>(x.data_ptr<float>(), (int)x.numel()); }
+'''
+
+
+def test_an_extension_that_goes_one_too_far():
+    from torch.utils.cpp_extension import load_inline
+
+    module = load_inline("m", "void halved(torch::Tensor x);", INLINE, functions=["halved"])
+    module.halved(torch.ones(33, device="cuda"))
+
+
 class Others(unittest.TestCase):
     def test_compiled(self):
         doubled = torch.compile(lambda x: 2 * x)
@@ -133,13 +146,13 @@ def said(answer: subprocess.CompletedProcess[str]) -> Any:
 
 
 def test_the_programs_output_and_exit_code_stay_its_own(answer: subprocess.CompletedProcess[str], said: Any):
-    assert "1 failed, 5 passed, 2 skipped" in answer.stderr
+    assert "1 failed, 6 passed, 2 skipped" in answer.stderr
     assert said["program"]["exit_code"] == 1
     assert answer.returncode == 1
 
 
 def test_each_finding_is_reported_once_at_its_line_with_the_tests_that_reached_it(said: Any):
-    (report,) = said["files"]
+    report, _ = said["files"]
     errors = {one["code"]: one for one in report["diagnostics"] if one["severity"] == "error"}
     lines = KERNELS.splitlines()
     assert report["path"] == "ops.py"
@@ -150,6 +163,16 @@ def test_each_finding_is_reported_once_at_its_line_with_the_tests_that_reached_i
     assert "but `y` has 65 elements" in errors["KL010"]["message"]
     assert "test_add[65] and 1 other test, in 2 launches" in errors["KL010"]["message"]
     assert "test_a_sum_that_begins_with_anything" in errors["KL012"]["message"]
+
+
+def test_an_extensions_kernels_are_checked_at_their_lines_of_the_python_file(said: Any):
+    _, report = said["files"]
+    found = [one for one in report["diagnostics"] if one["severity"] == "error"]
+    assert report["path"] == "tests/test_ops.py"
+    assert {one["code"] for one in found} == {"KL010"}
+    assert all("void halve" in TESTS.splitlines()[one["line"] - 1] for one in found)
+    assert "`x[33]`, but `x` has 33 elements" in found[0]["message"]
+    assert "test_an_extension_that_goes_one_too_far" in found[0]["message"]
 
 
 def test_what_was_not_run_is_said_plainly(said: Any):
