@@ -13,8 +13,9 @@ from kernel_lsp.report.units import time_text
 from kernel_lsp.workload.capture import Capture, leaves_of
 
 _NOTHING = (
-    "The likely reasons: the program launches no Triton kernel and no torch extension's; it has no GPU (run it with --emulate, or in Triton's "
-    "interpreter with TRITON_INTERPRET=1); or its Python was started with -S, -I or -E, which leaves the recorder out."
+    "The likely reasons: the program launches no kernel of Triton or of a torch extension; it has no GPU (run it with "
+    "--emulate, or in Triton's interpreter with TRITON_INTERPRET=1); or its Python was started with -S, -I or -E, which "
+    "leaves the recorder out."
 )
 
 
