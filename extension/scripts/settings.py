@@ -15,7 +15,7 @@ OWN = "Server"
 """Title of the one section that is the extension's own; all others are generated."""
 
 _PREFIX = "kernel-lsp."
-_RUNS_CODE = ("build.", "kernelbench.", "model.", "paths.", "runner.", "refine.proposers", "workloads")
+_RUNS_CODE = ("build.", "capture.", "kernelbench.", "model.", "paths.", "runner.", "refine.proposers", "workloads")
 _FIRST = ("General", "Editor", "Refine", "Check", "Model")
 """Sections for everybody; the others follow as they are declared, and the extension's own comes last."""
 _NAMES = {"kernelbench": "KernelBench"}

@@ -1,4 +1,5 @@
 import * as vscode from "vscode";
+import { captureRun } from "./capture";
 import { tell } from "./endings";
 import { EvidencePanels } from "./evidence";
 import { holdsKernels } from "./files";
@@ -43,6 +44,9 @@ export function activate(context: vscode.ExtensionContext): void {
     const sentence = await vscode.window.showInputBox({ title: "Kernel LSP: Ask for", prompt, placeHolder });
     if (sentence?.trim()) await server.run("ask", uri, sentence, ...(kernel === undefined ? [] : [kernel]));
   };
+  server.commands.set("capture", async (uri, program) => {
+    await captureRun(server, String(uri), typeof program === "string" ? program : undefined);
+  });
   server.commands.set("machineCode", async (uri, kernel) => {
     await machineCode.show(vscode.Uri.parse(String(uri)), { kernel: typeof kernel === "string" ? kernel : undefined });
   });
@@ -105,6 +109,10 @@ export function activate(context: vscode.ExtensionContext): void {
   command(
     "draft",
     ofFile(({ uri, kernel }) => server.run("draft", uri, ...(kernel === undefined ? [] : [kernel]))),
+  );
+  command(
+    "capture",
+    ofFile(({ uri }) => captureRun(server, uri)),
   );
   command(
     "baseline",

@@ -11,18 +11,21 @@ export type Command =
   | "baseline"
   | "rewrite"
   | "fix"
+  | "capture"
   | "cancel"
   | "ask"
   | "apply"
   | "difference"
   | "evidence"
   | "draft"
+  | "adopt"
+  | "captures"
   | "explain"
   | "machineCode"
   | "trust"
   | "untrust";
 
-export type Work = "refine" | "lower" | "check" | "profile" | "compare" | "baseline" | "rewrite" | "fix";
+export type Work = "refine" | "lower" | "check" | "profile" | "compare" | "baseline" | "rewrite" | "fix" | "capture";
 
 /** By their methods, after `kernelLsp/`. */
 export interface Requests {

@@ -12,13 +12,17 @@ from kernel_lsp.workload.spec import DRAFT
 _NARROW_RANGE = 1e-12
 
 
+def adopted_name(capture: Capture) -> str:
+    """Return the name of the workload file that a capture is written out as."""
+    return f"{Path(capture.kernel).stem}_{capture.function}_workload.py"
+
+
 def adopted_workload(capture: Capture, folder: Path) -> SourceFile:
     """Return the text of a workload file in `folder`: a capture's cases, inputs, contract and launch in plain Python.
 
     It is a draft: the capture's reference was the function itself, and the author must now write one.
     """
     kernel = Path(capture.kernel)
-    name = f"{kernel.stem}_{capture.function}_workload.py"
     first = capture.cases[0]
     names = [leaf.name for leaf in leaves_of(first)]
     head = (
@@ -35,7 +39,7 @@ def adopted_workload(capture: Capture, folder: Path) -> SourceFile:
         _function(f"reference({', '.join(names)})", [said]),
         _function(f"launch({', '.join(['module', *names])})", _launch(capture, first)),
     ]
-    return SourceFile(folder / name, "\n\n".join(parts))
+    return SourceFile(folder / adopted_name(capture), "\n\n".join(parts))
 
 
 def _function(head: str, lines: list[str]) -> str:

@@ -234,6 +234,13 @@ class BuildSettings(_Section):
     """Size at which the oldest builds are dropped from the cache, such as 2GiB; 0 keeps none."""
 
 
+class CaptureSettings(_Section):
+    """Runs of a program of yours that leave workloads behind."""
+
+    command: str = ""
+    """The program that *Capture a run* starts in the project's folder, as in a shell: python train.py --steps 20."""
+
+
 class RunnerSettings(_Section):
     """The processes that compile and run kernels."""
 
@@ -270,6 +277,8 @@ class EditorSettings(_Section):
     """Show what a running job is doing above its kernel."""
     variant_lens: bool = True
     """Show verified variants above their kernel."""
+    capture_lens: bool = True
+    """Show above a kernel its share of the programs that were captured."""
     machine_code_hover: Literal["off", "summary", "full"] = "summary"
     """Show in a line's hover what it became: nothing, its counts, or the instructions.
 
@@ -325,6 +334,7 @@ class Settings(_Section):
     model: ModelSettings = ModelSettings()
     learn: LearnSettings = LearnSettings()
     build: BuildSettings = BuildSettings()
+    capture: CaptureSettings = CaptureSettings()
     runner: RunnerSettings = RunnerSettings()
     editor: EditorSettings = EditorSettings()
     kernelbench: KernelBenchSettings = KernelBenchSettings()

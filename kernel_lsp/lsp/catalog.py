@@ -14,6 +14,7 @@ REWRITES = "refactor.rewrite.kernel-lsp"
 QUICK_FIX = "quickfix"
 EVIDENCE = "refactor.kernel-lsp.evidence"
 DRAFT = "refactor.kernel-lsp.draft"
+CAPTURES = "refactor.kernel-lsp.capture"
 """Below `refactor`, as all that leads on: VS Code shows `source` only in a menu of its own, and not at Ctrl+. ."""
 
 
@@ -25,6 +26,7 @@ class JobSubject(StrEnum):
     FILE = "file"
     KERNEL_FILE = "kernel file"
     FINDING = "finding"
+    PROGRAM = "program"
     NOWHERE = "nowhere"
 
 
@@ -34,6 +36,7 @@ _ARGUMENTS = {
     JobSubject.FILE: ("uri",),
     JobSubject.KERNEL_FILE: ("uri",),
     JobSubject.FINDING: ("uri", "kernel", "label"),
+    JobSubject.PROGRAM: ("uri", "label?"),
     JobSubject.NOWHERE: ("uri",),
 }
 
@@ -232,7 +235,20 @@ FIX = JobKind(
     exclusive=False,
 )
 
-JOBS = {kind.name: kind for kind in (REFINE, LOWER, CHECK, PROFILE, COMPARE, BASELINE, REWRITE, FIX)}
+CAPTURE = JobKind(
+    name="capture",
+    what="runs the program that `label`, else the setting `capture.command`, names, and makes workloads of what its "
+    "kernels were given",
+    subject=JobSubject.PROGRAM,
+    action_kind=CAPTURES,
+    action="Capture a run of {label}",
+    title="Capturing {label} for {name}",
+    handler=f"{_HANDLERS}.capturing:capture",
+    needs=(Need.FILE, Need.TRUST),
+    stop="Stop capturing {label}",
+)
+
+JOBS = {kind.name: kind for kind in (REFINE, LOWER, CHECK, PROFILE, COMPARE, BASELINE, REWRITE, FIX, CAPTURE)}
 """By name, in the order in which they are offered on their subject."""
 
 SEARCHES = (REFINE, LOWER)
@@ -249,6 +265,8 @@ COMMANDS = (
     Command("difference", ("uri", "verdict"), "the same as `evidence`; VS Code shows the difference"),
     Command("evidence", ("verdict", "uri?"), "the page, which is also shown"),
     Command("draft", ("uri", "kernel?"), "the workload file, which is also shown: written, or the draft that is there"),
+    Command("adopt", ("uri", "function"), "the workload file that a capture became, a draft, which is also shown"),
+    Command("captures", ("uri", "kernel?"), "a page of what programs were seen to call, which is also shown"),
     Command("explain", ("rule",), "the page of a rule, which is also shown"),
     Command("machineCode", ("uri", "kernel?"), "a listing of the machine code, which is also shown"),
     Command("trust", ("folder...",), "the folders, given by URI or path; by default the workspace's"),

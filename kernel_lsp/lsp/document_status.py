@@ -3,7 +3,8 @@
 Imports that only some sessions need are made on use: prompts and an HTTP client take 13 MiB.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from kernel_lsp.report.units import percent_text, time_text
 from kernel_lsp.source.files import read_source
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.store.store import Store, VerdictRow
+from kernel_lsp.workload.capture import Capture, find_captures, read_capture
 from kernel_lsp.workload.spec import WorkloadFile, find_workloads
 
 _LOOKED_AT = 50  # latest verdicts on a file that are read
@@ -38,7 +40,9 @@ class DocumentStatus:
         last: the latest verdict on a version of the text.
         timings: for each workload with which exactly this text was timed, the last time as text, with the workload's
             name if there are several, and the id of the verdict with that measurement.
+        captures: what programs were seen to do with the file.
         untimed: True if the settings allow a search without a GPU.
+        program: the one that a capture runs; empty if the settings name none.
         saved: True if the file on disk has this text.
         voiceless: of a plain module, why no model can be asked for a kernel, by its language where that is so.
     """
@@ -50,7 +54,9 @@ class DocumentStatus:
     older: tuple[Offer, ...] = ()
     last: VerdictRow | None = None
     timings: tuple[tuple[str, str], ...] = ()
+    captures: tuple[Capture, ...] = ()
     untimed: bool = False
+    program: str = ""
     saved: bool = False
     voiceless: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -86,7 +92,8 @@ def look(
         texts: the open texts by path.
         settings: in force at the text, which say where workloads and problems lie.
     """
-    status = DocumentStatus(saved=_is_saved(document))
+    captures = tuple(_captures(document, settings)) if document.on_disk else ()
+    status = DocumentStatus(saved=_is_saved(document), captures=captures)
     language = document.language
     if language is None:
         return status
@@ -108,6 +115,13 @@ def look(
     older = tuple(o for o in found if o not in fitting and not o.is_applied(document.text))
     timings = tuple(timing for one in targets if (timing := _measured(store, one, named=len(targets) > 1)))
     return replace(status, workload=workloads[0], offers=fitting, older=older, last=last, timings=timings)
+
+
+def _captures(document: Document, settings: Settings) -> Iterator[Capture]:
+    """Yield the captures of a file that can be read."""
+    for path in find_captures(document.path, settings.workloads):
+        with suppress(SourceError, WorkloadError):
+            yield read_capture(read_source(path).text, path)
 
 
 def _is_saved(document: Document) -> bool:

@@ -17,7 +17,7 @@ from lsprotocol import types
 
 from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.lsp.background import Background
-from kernel_lsp.lsp.catalog import CHECK, FIX, SEARCHES, JobKind
+from kernel_lsp.lsp.catalog import CAPTURE, CHECK, FIX, SEARCHES, JobKind
 from kernel_lsp.lsp.checks import KnownChecks
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.documents import TOO_LARGE, Document, Documents
@@ -115,7 +115,7 @@ class Jobs:
         """Return the job for a request, and True if it was already under way.
 
         Raises:
-            ConfigurationError: the file is not trusted, is not on disk, or is too large.
+            ConfigurationError: the file is not trusted, is not on disk, or is too large; or no program is named.
             NoGpuError: it is a search, and there is no GPU to time on.
         """
         document = wanted.document
@@ -128,6 +128,8 @@ class Jobs:
             raise ConfigurationError(TOO_LARGE, document.path)
         if wanted.kind in SEARCHES and self.gpu is False and not self._settings.at(document.path).refine.untimed:
             raise NoGpuError(wanted.title)
+        if wanted.kind is CAPTURE and not wanted.label:
+            wanted = replace(wanted, label=self._program(document))
         for job in self._jobs.values():
             if job.wanted.key == wanted.key and not job.state.ended:
                 if job.wanted.document.text == document.text:
@@ -138,6 +140,13 @@ class Jobs:
         task = self._tasks[job.id] = self._background.start(self._run(job))
         task.add_done_callback(lambda _: self._never_began(job))
         return job, False
+
+    def _program(self, document: Document) -> str:
+        """Return the program that a capture runs; raises `ConfigurationError` where the settings name none."""
+        if named := self._settings.at(document.path).capture.command.strip():
+            return named
+        fix = "Name one with the setting `capture.command`, such as python train.py."
+        raise ConfigurationError("No program is named that a capture could run.", document.path, fix=fix)
 
     async def wish(self, job: Job, sentence: str) -> None:
         """Give a search a sentence of the user's for the next prompt of its model."""
@@ -268,6 +277,8 @@ class Jobs:
             self._checks.take_fixes(job.wanted.document, job.result["fixes"])
         elif job.result is not None and "profile" in job.result:
             self._profiles.take(job.wanted.document, job.result["profile"])
+        elif job.result is not None and "captures" in job.result:
+            self._results.read_anew()
         self._results.withdraw(job.id)
         self._background.start(self._results.settle())
         tells = not self._client.wants_job_progress  # a client with job progress shows the end itself

@@ -72,13 +72,13 @@ class StoredVerdicts:
         if (pending := self._pending.pop(str(document["id"]), None)) is not None and document["verdict"] != "FASTER":
             self._taken_back(pending, document["reason"])
         self._unsaved[str(document["id"])] = settings.paths.data, document
-        self._read_anew()
+        self.read_anew()
         self._background.start(self.settle())
 
     def confirm(self, settings: "Settings", document: dict[str, Any], job: str) -> None:
         """Note the verdict on a confirmed gain whose final checks a job still makes; it is in no store."""
         self._pending[str(document["id"])] = _Pending(settings.paths.data, document, job)
-        self._read_anew()
+        self.read_anew()
 
     def withdraw(self, job: str) -> None:
         """Take back the gains whose final checks an ended job has not finished."""
@@ -86,7 +86,7 @@ class StoredVerdicts:
             if pending.job == job:
                 del self._pending[name]
                 self._taken_back(pending, "the work ended before its final checks did; judge it again")
-                self._read_anew()
+                self.read_anew()
 
     def applied_early(self, verdict: str) -> None:
         """Note that the user has applied a variant before its final checks were over."""
@@ -97,7 +97,7 @@ class StoredVerdicts:
         undo = " You have applied it: undo that." if pending.document["id"] in self._early else ""
         self._client.show(f"{evidence['candidate_label']} is taken back: {why}.{undo}")
 
-    def _read_anew(self) -> None:
+    def read_anew(self) -> None:
         """Have all standings read again; they are shown as they were until then."""
         self._read = {uri: replace(read, at=-math.inf) for uri, read in self._read.items()}
 
@@ -160,7 +160,9 @@ class StoredVerdicts:
         voiceless: dict[str, str] = {}
         if document.module is not None:
             voiceless = await asyncio.to_thread(_find_voiceless, document, settings)
-        status = replace(found, untimed=settings.refine.untimed, voiceless=voiceless)
+        status = replace(
+            found, untimed=settings.refine.untimed, program=settings.capture.command.strip(), voiceless=voiceless
+        )
         self._read[document.uri] = _Read((document, *opened), store.changes(), time.monotonic(), status)
         return status
 

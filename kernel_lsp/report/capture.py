@@ -9,13 +9,14 @@ from rich.text import Text
 from kernel_lsp.capture.program_record import ProgramRecord
 from kernel_lsp.capture.ranking import TRIED, Ranked, ranking
 from kernel_lsp.capture.run import Captured
+from kernel_lsp.report.captured_calls import BASIS, arguments_text, mean_text, share_text
 from kernel_lsp.report.units import time_text
-from kernel_lsp.workload.capture import Capture, leaves_of
+from kernel_lsp.workload.capture import Capture
 
 _NOTHING = (
     "The likely reasons: the program launches no kernel of Triton or of a torch extension; it has no GPU (run it with "
-    "--emulate, or in Triton's interpreter with TRITON_INTERPRET=1); or its Python was started with -S, -I or -E, which "
-    "leaves the recorder out."
+    "--emulate, or in Triton's interpreter with TRITON_INTERPRET=1); or its Python was started with -S, -I or -E, "
+    "which leaves the recorder out."
 )
 
 
@@ -28,8 +29,7 @@ def captured_view(captured: Captured, command: str) -> RenderableType:
     launches = sum(kernel.launches for kernel in seen.kernels)
     head = f"{command}: {launches:,} launches of {len(seen.kernels)} kernels in {seen.seconds:.1f} s"
     where = f" on {seen.device}" if seen.device else ", not on a GPU"
-    basis = "Shares are of host time in the functions that launch kernels, not of GPU time."
-    lines += [Text(head + where, "bold"), Text(basis, "dim"), _table(seen)]
+    lines += [Text(head + where, "bold"), Text(BASIS, "dim"), _table(seen)]
     lines += [Text(f"{path.name}: {_dropped(capture)}", "dim") for path, capture in _with_dropped(captured)]
     if captured.written:
         done = f"{len(captured.written)} workloads in {captured.written[0].parent}: `kernel-lsp check FILE` finds them."
@@ -43,9 +43,7 @@ def capture_view(capture: Capture, path: Path) -> RenderableType:
     for name in ("calls", "share", "mean", "arguments"):
         table.add_column(name, justify="left" if name == "arguments" else "right")
     for case in capture.cases:
-        shown = ", ".join(f"{leaf.name}={_short(leaf.described)}" for leaf in leaves_of(case))
-        share = f"{100 * case.seconds / capture.program_seconds:.1f} %" if capture.program_seconds else ""
-        table.add_row(f"{case.count:,}", share, time_text(1e6 * case.seconds / max(case.count, 1)), shown)
+        table.add_row(f"{case.count:,}", share_text(capture, case), mean_text(case), arguments_text(case))
     changed = f", changes {', '.join(capture.mutated)}" if capture.mutated else ""
     head = f"{capture.function} in {capture.kernel}, {capture.calls:,} calls in {capture.program}{changed}"
     dropped = [Text(f"left out: {_dropped(capture)}", "yellow")] if capture.dropped else []
@@ -87,10 +85,3 @@ def _with_dropped(captured: Captured) -> list[tuple[Path, Capture]]:
 
 def _dropped(capture: Capture) -> str:
     return ", ".join(f"{count:,} calls {why}" for why, count in capture.dropped.items())
-
-
-def _short(described: object) -> str:
-    assert isinstance(described, dict), "arguments are described by dicts"
-    if described["kind"] != "tensor":
-        return str(described["value"])
-    return f"{described['dtype']}[{', '.join(map(str, described['shape']))}]"

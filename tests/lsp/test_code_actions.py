@@ -40,6 +40,9 @@ def ctrl_dot(actions):
     return [action.title for action in actions if not str(action.kind).startswith("source") and not action.disabled]
 
 
+FIRST_STEPS = ["Check scale.cu", "Draft scale_workload.py from scale", "Capture a run"]
+
+
 def reasons(actions):
     return {action.title: action.disabled.reason for action in actions if action.disabled}
 
@@ -57,6 +60,7 @@ async def test_at_a_kernel_there_is_all_that_can_be_done(kernel, tmp_path):
             "Compare softmax.py with the last commit",
             "Record the baseline of softmax.py",
             "Show the evidence: 1.25x faster (95 % CI 1.23-1.26), 2 cases, verified on NVIDIA H200",
+            "Capture a run",
         ]
         assert not any(action.disabled for action in found.values())
         assert {str(action.kind) for action in found.values()} == {
@@ -66,6 +70,7 @@ async def test_at_a_kernel_there_is_all_that_can_be_done(kernel, tmp_path):
             "refactor.kernel-lsp.compare",
             "source.kernel-lsp.baseline",
             "refactor.kernel-lsp.evidence",
+            "refactor.kernel-lsp.capture",
         }
         assert titles(await session.actions(uri, line=0)) == list(found)[3:]  # no kernel there
 
@@ -78,7 +83,10 @@ async def test_only_what_is_asked_for(kernel, tmp_path):
         for only, expected in (
             (
                 ["refactor"],
-                {REWRITE, *(f"refactor.kernel-lsp.{name}" for name in ("check", "profile", "compare", "evidence"))},
+                {
+                    REWRITE,
+                    *(f"refactor.kernel-lsp.{name}" for name in ("check", "profile", "compare", "evidence", "capture")),
+                },
             ),
             (["refactor.rewrite"], {REWRITE}),
             ([REWRITE], {REWRITE}),
@@ -112,6 +120,7 @@ async def test_nothing_is_run_where_nobody_is_trusted(kernel, tmp_path):
             "Check softmax.py",
             "Compare softmax.py with the last commit",
             "Record the baseline of softmax.py",
+            "Capture a run",
         }
         assert all("not trusted" in reason for reason in why.values())
 
@@ -122,7 +131,7 @@ async def test_what_needs_a_workload_a_gpu_or_a_file_says_so(kernel, tmp_path):
     async with editor(tmp_path, environment=NO_GPU) as session:
         found = await session.actions(session.open(bare, language="cuda"), line=0)
         assert "no workload" in reasons(found)["Refine scale"]
-        assert ctrl_dot(found) == ["Check scale.cu", "Draft scale_workload.py from scale"]
+        assert ctrl_dot(found) == FIRST_STEPS
         uri = session.open(kernel)
         found = await session.actions(uri)
         while "Refine softmax_kernel" not in reasons(found):  # the driver may take its time to answer
@@ -226,7 +235,7 @@ async def test_at_ones_own_kernel_there_is_what_leads(tmp_path):
     bare.write_text(BARE)
     async with editor(tmp_path, environment=NO_GPU) as session:
         uri = session.open(bare, language="cuda")
-        assert ctrl_dot(await session.actions(uri, line=0)) == ["Check scale.cu", "Draft scale_workload.py from scale"]
+        assert ctrl_dot(await session.actions(uri, line=0)) == FIRST_STEPS
         await session.command("draft", uri)
         assert await session.until(lambda: session.shown) == [(tmp_path / "scale_workload.py").as_uri()]
         finish = "Finish the draft scale_workload.py"

@@ -5,11 +5,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lsprotocol import types
 
+from kernel_lsp.capture.adopt import adopted_name
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.lsp import protocol
 from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.catalog import (
     ACTION_KINDS,
+    CAPTURE,
+    CAPTURES,
     CHECK,
     DRAFT,
     EVIDENCE,
@@ -29,6 +32,7 @@ from kernel_lsp.lsp.features.readiness import Readiness
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.uris import uri_of
+from kernel_lsp.report.captured_calls import of_kernel
 from kernel_lsp.report.titles import speedup_title
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.workload.spec import draft_line, kernel_file_of, workload_path
@@ -83,6 +87,7 @@ class CodeActions:
         actions += self._of_file(document, status)
         actions += self._evidence(document, status)
         actions += self._draft(document, kernels, status)
+        actions += self._capture(document, kernels, status)
         if _wanted(only, QUICK_FIX):
             actions += rule_fixes.judged(document, self._checks.fixes(document), params.context.diagnostics)
             actions += await self._of_findings(document, kernels, status, params.context.diagnostics)
@@ -188,6 +193,29 @@ class CodeActions:
             kernel = (kernels or document.kernels)[0]
             title = f"Draft {workload_path(document.path).name} from {kernel.name}"
             yield _command(title, DRAFT, "draft", [document.uri, kernel.name])
+
+    def _capture(
+        self, document: Document, kernels: Sequence[Kernel], status: "DocumentStatus"
+    ) -> Iterator[types.CodeAction]:
+        """Yield the actions that capture a run, and that write its workloads out for an author."""
+        if not document.kernels:
+            return
+        if running := self._jobs.running(CAPTURE, document.uri):
+            for job in running:
+                title = f"{CAPTURE.stop.format(label=job.wanted.label)} ({job.text})"
+                yield _command(title, CAPTURES, "cancel", [job.id])
+        else:
+            named = CAPTURE.action.format(label=status.program) if status.program else "Capture a run"
+            why = self._readiness.why_not(CAPTURE, document, status)
+            arguments = [document.uri, *([status.program] if status.program else [])]
+            yield _command(named, CAPTURES, CAPTURE.name, arguments, why)
+        if status.workload is None or not status.workload.captured:
+            return
+        here = [kernel.name for kernel in kernels or document.kernels]
+        for capture in status.captures:
+            if any(of_kernel([capture], name) for name in here):
+                title = f"Adopt this capture: {adopted_name(capture)}"
+                yield _command(title, CAPTURES, "adopt", [document.uri, capture.function])
 
     async def _of_findings(
         self,

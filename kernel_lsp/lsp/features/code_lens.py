@@ -40,6 +40,7 @@ class CodeLenses:
             "variant_lens": jobs.of_variants,
             "job_lens": jobs.of_jobs,
             "verdict_lens": jobs.of_verdict,
+            "capture_lens": jobs.of_captures,
             "facts_lens": self.of_facts,
         }
         self._of_module: dict[str, Callable[[Document], list[Lens]]] = {

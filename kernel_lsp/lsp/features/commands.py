@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
+from kernel_lsp.capture.adopt import adopted_workload
 from kernel_lsp.errors import ConfigurationError, SourceError
 from kernel_lsp.lsp import protocol
 from kernel_lsp.lsp.analysis import Analysis
@@ -26,6 +27,7 @@ from kernel_lsp.lsp.trust import Trust
 from kernel_lsp.lsp.uris import path_of, uri_of
 from kernel_lsp.lsp.wire import EvidenceFile, FilePath, VerdictEvidence, extended
 from kernel_lsp.lsp.workspace import Folders
+from kernel_lsp.report.captured_calls import calls_page, of_kernel
 from kernel_lsp.source.files import write_new
 from kernel_lsp.workload.spec import workload_path
 
@@ -59,6 +61,8 @@ class ResultCommands:
             "difference": self.difference,
             "evidence": self.evidence,
             "draft": self.draft,
+            "adopt": self.adopt,
+            "captures": self.captures,
             "explain": self.explain,
             "machineCode": self.machine_code,
         }
@@ -117,6 +121,42 @@ class ResultCommands:
             write_new(path, draft_for(document.source, kernel))
         self._show(path, f"The draft is {path}.")
         return FilePath(str(path))
+
+    async def adopt(self, uri: str, function: str) -> FilePath:
+        """Write the capture of a function out as the draft of a workload beside its kernel, and show it."""
+        document = self._documents.read(uri)
+        captures = (await self._results.of(document)).captures
+        capture = next((one for one in captures if one.function == function), None)
+        if capture is None:
+            fix = "Capture a run of a program that calls it."
+            raise SourceError(f"There is no capture of `{function}`.", document.path, fix=fix)
+        file = adopted_workload(capture, document.path.parent)
+        write_new(file.path, file.text)
+        self._show(file.path, f"The draft is {file.path}.")
+        return FilePath(str(file.path))
+
+    async def captures(self, uri: str, kernel: str | None) -> FilePath:
+        """Return a page of the captured calls that launch a kernel, or any of a file's, and show it."""
+        document = self._documents.read(uri)
+        captures = (await self._results.of(document)).captures
+        names = [one.name for one in document.kernels] if kernel is None else [kernel]
+        found = {name: of_kernel(captures, name) for name in names}
+        parts = [
+            f"# {name}\n\n{calls_page(program, calls, document.text)}"
+            for name, programs in found.items()
+            for program, calls in programs.items()
+        ]
+        if not parts:
+            fix = "Capture a run of a program that launches it."
+            raise SourceError("There is no capture of this kernel.", document.path, fix=fix)
+        page = self._settings.at(document.path).paths.cache / "captures" / f"{document.path.name}.md"
+        try:
+            await asyncio.to_thread(_write, page, "\n\n".join(parts) + "\n")
+        except OSError as error:
+            fix = "`kernel-lsp capture list` prints them."
+            raise ConfigurationError(f"The page cannot be written: {error.strerror}.", page, fix=fix) from None
+        self._show(page, f"The captured calls are in {page}.")
+        return FilePath(str(page))
 
     async def explain(self, rule: str) -> FilePath:
         """Return the page of a rule, and show it."""

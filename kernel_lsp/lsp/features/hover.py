@@ -1,4 +1,7 @@
-"""Hover: a kernel's facts, last verdict and profile, or what a line became; first the rules of findings there."""
+"""Hover: a kernel's facts, last verdict, captured calls and profile, or what a line became.
+
+The rules of findings there come first.
+"""
 
 from collections import Counter
 
@@ -14,6 +17,7 @@ from kernel_lsp.lsp.profiles import Profiles
 from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.rule_pages import rules_of
 from kernel_lsp.lsp.settings import ClientSettings
+from kernel_lsp.report.captured_calls import calls_page, of_kernel
 from kernel_lsp.report.units import percent_text, size_text, speedup_text
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Span
@@ -69,6 +73,8 @@ class Hover:
                 on = f" on {last.device}" if last.device else ""
                 speedup = f", {speedup_text(last.speedup)}" if last.speedup is not None else ""
                 parts.append(f"Last verdict: {last.verdict}{speedup}{on}, on {last.label}.")
+            programs = of_kernel(status.captures, kernel.name).items()
+            parts += [calls_page(program, captures, document.text) for program, captures in programs]
         counted = [one for one in self._profiles.of(document) if one.name == kernel.name]
         return [*parts, *(one.table for one in counted)], kernel.name_span
 

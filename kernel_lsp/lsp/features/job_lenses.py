@@ -16,6 +16,7 @@ from kernel_lsp.lsp.job import Job
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.uris import uri_of
+from kernel_lsp.report.captured_calls import BASIS, of_kernel, usage_text
 from kernel_lsp.report.titles import brief_title, short_title, speedup_title
 from kernel_lsp.source.kernel import Kernel
 
@@ -82,6 +83,17 @@ class JobLenses:
         status = self._results.latest(document)
         offers = status.offers_for(kernel.name) if status is not None else []
         return [_difference(document, one.verdict) for one in offers[:1]]
+
+    def of_captures(self, document: Document, kernel: Kernel) -> list[Lens]:
+        """Return `38 % of train.py's host time, 4 shapes, 12,480 calls` for each captured program; picking it lists
+        them.
+        """
+        status = self._results.latest(document)
+        found = of_kernel(status.captures, kernel.name) if status is not None else {}
+        lenses = [_lens(usage_text(*one), "captures", document.uri, kernel.name) for one in found.items()]
+        for lens in lenses:
+            lens.tooltip = BASIS
+        return lenses
 
     def of_module_jobs(self, document: Document) -> list[Lens]:
         """Return the progress of generating a module's kernel, else offers to start that."""
