@@ -297,7 +297,9 @@ def _begin(call):
             return
         record = function["signatures"][signature] = dict(number=len(function["signatures"]), count=0, seconds=0.0)
         if not _in_a_graph():
+            before = time.perf_counter()
             call.case = _described().describe_arguments(call.values)
+            call.began += time.perf_counter() - before  # which is no time of the program's
     call.record = (function, record)
 
 

@@ -1,9 +1,13 @@
 """The recorder hears of calls at their entry and return, by `sys.monitoring` or `sys.setprofile`."""
 
+import importlib.util
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -46,3 +50,26 @@ def test_arguments_are_those_at_entry_and_nothing_is_held_afterwards(python: str
         pytest.skip(f"{python} does not start")
     ran = subprocess.run([python, str(path)], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_the_time_that_a_description_takes_is_none_of_the_programs(tmp_path: Path):
+    spec = importlib.util.spec_from_file_location("_recorder_by_itself", RECORDER)
+    assert spec is not None
+    assert spec.loader is not None
+    recorder: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(recorder)
+
+    def describe(_: object) -> dict[str, object]:
+        time.sleep(0.3)
+        return {}
+
+    recorder._describe = SimpleNamespace(
+        signature=repr, describe_arguments=describe, mutated=lambda *_: [], returned=lambda _: 1
+    )
+    recorder.STATE.folder, recorder.STATE.files = str(tmp_path), {"k.py": ""}
+    place = SimpleNamespace(co_filename="k.py", co_name="f", co_firstlineno=1)
+    call = recorder._Call(place, {"x": 1}, False)
+    recorder._begin(call)
+    recorder._finish(call, None)
+    assert recorder.STATE.functions["k.py", "f"]["calls"] == 1
+    assert recorder.STATE.functions["k.py", "f"]["seconds"] < 0.2
