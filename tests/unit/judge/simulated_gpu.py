@@ -228,9 +228,13 @@ class SimulatedGpu:
         async def own(_: str) -> Binary:
             return binary
 
+        async def reference(*_: object) -> dict[str, object]:
+            return {}
+
         return SimpleNamespace(
             build=build,
             own=own,
+            reference=reference,
             extensions=lambda: folder,
             arch="sm_90",
             device=device_named("H100"),
