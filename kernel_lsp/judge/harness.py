@@ -179,6 +179,8 @@ class Harness:
             with named_as_given(self.target.workload.source):
                 return await to_the_end(self._oracle.ask(request, deadline=deadline))
         except (WorkerFailure, WorkerDied, WorkerTimedOut) as error:
+            if isinstance(error, WorkerFailure) and error.lost_device:
+                self._oracle.kill()  # it would fail for every version from now on; a session with another one does not
             raise UnjudgedError(f"a check could not be made ({type(request).__name__}): {reason_of(error)}") from error
 
     @property

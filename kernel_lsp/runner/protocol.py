@@ -22,6 +22,18 @@ from kernel_lsp.runner.spans import WORKER, WorkSpan
 HEADER = struct.Struct("<I")
 MAX_MESSAGE = 256 << 20
 _TORCH_LACKS_MEMORY = "OutOfMemoryError"  # the kind of the error
+_LASTING = (  # errors that end a process's use of the GPU, as the runtime and the driver word them
+    "device-side assert triggered",
+    "an illegal memory access was encountered",
+    "an illegal instruction was encountered",
+    "misaligned address",
+    "unspecified launch failure",
+    "CUDA_ERROR_ASSERT",
+    "CUDA_ERROR_ILLEGAL_ADDRESS",
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+    "CUDA_ERROR_LAUNCH_FAILED",
+    "CUDA_ERROR_MISALIGNED_ADDRESS",
+)
 _DRIVER_LACKS_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"  # stands in its message
 
 
@@ -118,6 +130,11 @@ class WorkerFailure(Exception):  # noqa: N818 - it is the candidate that failed,
     def __init__(self, kind: str, message: str, trace: str = "") -> None:
         super().__init__(f"{kind}: {message}")
         self.kind, self.message, self.trace = kind, message, trace
+
+    @property
+    def lost_device(self) -> bool:
+        """Return True if nothing more can be done on the GPU in that process: an error of CUDA that stays."""
+        return any(words in self.message for words in _LASTING)
 
     @property
     def driver_lacks_memory(self) -> bool:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
@@ -34,7 +35,8 @@ def sizes_near_the_largest(cases: Sequence[Case], multiples: Mapping[str, int] =
 
     An entry becomes a prime multiple of the number that `multiples` has for it.
 
-    A kernel may be right on large cases of the listed sizes alone, where it is quick, and on every small one.
+    A kernel may be right on large cases of the listed sizes alone, where it is quick, and on every small one. An entry
+    that is below another one in all listed cases is not put above it: a row may be padded, and a word looked up in it.
     """
     largest = max(cases, key=extent)
     found: list[dict[str, Any]] = []
@@ -42,7 +44,16 @@ def sizes_near_the_largest(cases: Sequence[Case], multiples: Mapping[str, int] =
         if _is_size(value):
             unit = multiples.get(key, 1)
             found += [{**largest, key: other} for other in (_below(value, unit), _beyond(value, unit))]
-    return [case for case in found if case not in cases]
+    return [case for case in found if case not in cases and not _turns_round(case, largest, cases)]
+
+
+def _turns_round(case: Case, largest: Case, cases: Sequence[Case]) -> bool:
+    """Return True if an entry of a case exceeds another one that is larger than it in all listed cases."""
+    sizes = [key for key, value in largest.items() if _is_size(value)]
+    return any(
+        case[low] > case[high] and all(one[low] < one[high] for one in cases if low in one and high in one)
+        for low, high in permutations(sizes, 2)
+    )
 
 
 def _others(listed: Sequence[int], unit: int) -> Iterator[int]:

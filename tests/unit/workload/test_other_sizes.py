@@ -50,3 +50,15 @@ def test_what_is_always_a_multiple_stays_one() -> None:
     assert [case["rows"] for case in other_sizes(listed, multiples) if case["cols"] == 64] == [16411, 8191, 89]
     assert [case["cols"] for case in sizes_near_the_largest(listed, multiples)] == [768, 768, 4 * 191, 4 * 193]
     assert other_sizes([{"n": 128}], {"n": 128}) == [{"n": 3 * 128}]
+
+
+def test_near_the_largest_case_what_fits_into_another_entry_goes_on_to_fit() -> None:
+    listed = [{"words": 1000, "padded": 1024}, {"words": 50257, "padded": 50304}]
+    found = sizes_near_the_largest(listed, {"padded": 128})
+    assert found == [
+        {"words": 50231, "padded": 50304},
+        {"words": 50261, "padded": 50304},
+        {"words": 50257, "padded": 128 * 397},
+    ]
+    square = sizes_near_the_largest([{"m": 512, "n": 512}])
+    assert [(one["m"], one["n"]) for one in square] == [(509, 512), (521, 512), (512, 509), (512, 521)]
