@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp.bench.records import CandidateResult, Search, key_of
-from kernel_lsp.bench.suite import ProblemFile, Sample
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import language_of, read_source
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.workload.suite import ProblemFile, Sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from kernel_lsp.bench.plan import conditions_of
 from kernel_lsp.bench.records import Ledger, Search, comparison_of, key_of
-from kernel_lsp.bench.suite import ProblemFile, Sample, sample_name
 from kernel_lsp.compiler.toolchain import versions
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
@@ -31,6 +30,7 @@ from kernel_lsp.refine.outcome import Refinement, Tried
 from kernel_lsp.refine.run import refine_target, require_answer, require_gpu, require_way
 from kernel_lsp.source.files import read_source
 from kernel_lsp.store.store import Store
+from kernel_lsp.workload.suite import ProblemFile, Sample, sample_name
 
 
 @dataclass(frozen=True, slots=True)

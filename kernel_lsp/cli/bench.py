@@ -15,7 +15,6 @@ from kernel_lsp.bench.plan import Comparisons, make_plan
 from kernel_lsp.bench.proposing import plan_searches, search_problems
 from kernel_lsp.bench.records import Ledger, Search
 from kernel_lsp.bench.run import run_bench
-from kernel_lsp.bench.suite import find_problems, find_samples, parse_numbers
 from kernel_lsp.bench.totals import add_up
 from kernel_lsp.cli.console import choices, err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE
@@ -24,6 +23,7 @@ from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.pool.choice import opened_pool
 from kernel_lsp.report.bench import bench_json, bench_view, searching_view, totals_view
 from kernel_lsp.report.page.bench import bench_page
+from kernel_lsp.workload.suite import find_problems, find_samples, parse_numbers
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 _Stand = TypeVar("_Stand")

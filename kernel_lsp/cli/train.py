@@ -47,8 +47,12 @@ def sft(
 
 @app.command()
 def grpo(
-    kernels: Annotated[list[str], typer.Argument(metavar="FILE[::KERNEL]...", help="Kernels to learn on.")],
+    kernels: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE[::KERNEL]|FOLDER...", help="Kernels to learn on, captures, or folders of them."),
+    ],
     adapter: Annotated[str, typer.Option(help="A name for the adapter.")] = "grpo",
+    variants: Annotated[int, typer.Option(min=0, help="Variants of each kernel with other sizes, at most.")] = 0,
     steps: Annotated[int, typer.Option(min=1, help="Steps in all; a run that is taken up may be given more.")] = 40,
     start: Annotated[str | None, typer.Option(metavar="NAME", help="Begin from this adapter.")] = None,
     weights: Annotated[
@@ -68,14 +72,14 @@ def grpo(
     settings = settings_for()
     if anew:
         forget(adapter, settings)
-    planned = plan_grpo(kernels, adapter, settings, steps, start, weights)
-    err.print(policy_view(planned))
+    planned = plan_grpo(kernels, adapter, settings, steps, start, weights, variants)
 
     async def run(store: Store) -> Path:
-        await require_strong(planned, settings, store, status.update)
-        begin(planned)
+        strong = await require_strong(planned, settings, store, status.update)
+        err.print(policy_view(strong))
+        begin(strong)
         return await run_grpo(
-            planned, settings, store, lambda event: err.print(event_text(event), markup=False), status.update
+            strong, settings, store, lambda event: err.print(event_text(event), markup=False), status.update
         )
 
     with opened_store(settings) as store, err.status("") as status:

@@ -53,7 +53,7 @@ def collect(store: Store, folder: Path, rules: Rules, held_out: float) -> Collec
         total += 1
         if turn is None:
             dropped[Dropped.UNKNOWN] += 1
-        elif not (turn.collect and _may_be_collected(turn.path.parent)):
+        elif not (turn.collect and may_be_collected(turn.path.parent)):
             dropped[Dropped.PRIVATE] += 1
         elif _is_overturned(store, turn.trace):
             dropped[Dropped.OVERTURNED] += 1
@@ -69,16 +69,16 @@ def collect(store: Store, folder: Path, rules: Rules, held_out: float) -> Collec
     return Collected(folder, total, len(kept) - held, held, len({one.kernel for one in kept}), drops)
 
 
+@cache
+def may_be_collected(folder: Path) -> bool:
+    """Return what a folder's project says of `learn.collect` now; one that is there no more is looked for upward."""
+    return load_settings(folder, strict=False)[0].learn.collect
+
+
 def _is_overturned(store: Store, trace: TurnTrace) -> bool:
     """Return True if the newest judgement of the same texts, perhaps by a later judge, is a failure."""
     newest = store.newest_judgement(trace.evidence) if trace.evidence and trace.outcome.right else None
     return newest is not None and Outcome(newest.verdict).is_failure
-
-
-@cache
-def _may_be_collected(folder: Path) -> bool:
-    """Return the project's setting as it is now; a folder that is there no more is looked for upward."""
-    return load_settings(folder, strict=False)[0].learn.collect
 
 
 def _nothing(store: Store, total: int, drops: dict[str, int]) -> ConfigurationError:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kernel_lsp.learn.curriculum import by_kernel, solved, spread
 from kernel_lsp.learn.training import StepFigures, TrainingBatch, TrainingSample, step_folder
 
 _SHOWN = 3  # answers of each kind on the page, for each step
@@ -78,6 +79,10 @@ def _line(batch: TrainingBatch, figures: StepFigures) -> Mapping[str, object]:
         by_turn.setdefault(one.turn, []).append(one)
     mean = {turn: math.fsum(one.score for one in some) / len(some) for turn, some in sorted(by_turn.items())}
     paid = [one for one in batch.samples if one.score > 0]
+    kernels = {
+        kernel: {"solved": round(solved(group), 4), "spread": round(spread(group), 4)}
+        for kernel, group in by_kernel(batch).items()
+    }
     return {
         "step": batch.step,
         "model": batch.model,
@@ -86,6 +91,7 @@ def _line(batch: TrainingBatch, figures: StepFigures) -> Mapping[str, object]:
         "canaries": batch.canaries,
         "score": [round(value, 6) for value in mean.values()],
         "results": dict(sorted(Counter(one.result for one in batch.samples).items())),
+        "kernels": kernels,
         "paid": [{"evidence": one.evidence, "score": one.score} for one in paid],
         "seconds": round(batch.seconds, 2),
         **figures.model_dump(),

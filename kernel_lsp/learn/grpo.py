@@ -19,7 +19,8 @@ from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.judge.session import Pools
 from kernel_lsp.learn.canaries import TRAJECTORIES, canary_targets, counted, is_due, require_silence, uncollected
-from kernel_lsp.learn.curve import has_batch, write_batch, write_curve
+from kernel_lsp.learn.curriculum import chosen
+from kernel_lsp.learn.curve import has_batch, read_batches, write_batch, write_curve
 from kernel_lsp.learn.environment import Memory, open_environment
 from kernel_lsp.learn.grpo_plan import PlannedPolicy
 from kernel_lsp.learn.process import (
@@ -108,7 +109,7 @@ async def _draw(run: _Run, step: int) -> TrainingBatch:
     async with _policy(planned, step) as endpoint:
         policy = Policy(endpoint, planned.profile, job.temperature, 1.0)
         async with policy:
-            for number in chosen(len(job.kernels), job.at_once, step):
+            for number in chosen(job.kernels, job.at_once, step, read_batches(planned.folder)):
                 target, key = planned.targets[number], job.kernels[number]
                 memory = run.memories.setdefault(key, {})
                 async with open_environment(
@@ -163,12 +164,6 @@ async def _watched(run: _Run, policy: Policy, step: int) -> dict[str, int]:
         require_silence(target, answers)
         turns += answers
     return counted(turns)
-
-
-def chosen(kernels: int, at_once: int, step: int) -> list[int]:
-    """Return the numbers of a step's kernels: all of them in turn, over the steps."""
-    first = (step - 1) * at_once
-    return [(first + one) % kernels for one in range(min(at_once, kernels))]
 
 
 def paid_samples(kernel: str, trajectories: Sequence[Trajectory], gamma: float) -> list[TrainingSample]:
@@ -275,6 +270,6 @@ def _publish(planned: PlannedPolicy) -> None:
         shutil.copytree(step_folder(folder, job.steps) / "adapter", draft)
         draft.rename(folder / "adapter")
     content = content_of(folder / "adapter")
-    kernels = tuple(sorted({*job.kernels, *planned.seen}))
+    kernels = tuple(sorted(planned.seen))
     card = AdapterCard(name=job.adapter, method="grpo", base=job.base, rank=job.rank, kernels=kernels, content=content)
     write_card(folder, card)

@@ -1,7 +1,7 @@
 """Plan a run of reinforcement learning, and refuse what would teach cheating or cannot be done."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_lsp.config.settings import Settings
@@ -10,18 +10,19 @@ from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import ConfigurationError, WorkloadError
 from kernel_lsp.judge.target import Target
 from kernel_lsp.learn.base_model import BaseModel, read_base_model
-from kernel_lsp.learn.dataset import is_held_out
-from kernel_lsp.learn.environment import require_telling, target_of
+from kernel_lsp.learn.environment import require_telling
 from kernel_lsp.learn.memory import Training, need
 from kernel_lsp.learn.process import base_folder, require_name, require_same
+from kernel_lsp.learn.tasks import NoTask, PolicyTask, Tasks, as_begun, find_tasks, remember
 from kernel_lsp.learn.training import GrpoJob
 from kernel_lsp.model.adapters import Adapter, adapter_folder, base_identity, find_adapter
 from kernel_lsp.model.endpoint import Endpoint, find_endpoint
 from kernel_lsp.model.profile import Profile, find_profile
 from kernel_lsp.mutation_testing import measure_strength
-from kernel_lsp.refine.journal import kernel_key
 from kernel_lsp.refine.run import require_gpu
 from kernel_lsp.store.store import Store
+
+_JOB = "job.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,9 @@ class PlannedPolicy:
     Attributes:
         job: what is trained.
         folder: of the adapter.
-        targets: the kernels, as the job has them.
-        seen: digests of kernels that the adapter it begins from was trained on.
+        tasks: as the job has them.
+        left_out: of the folders and variants, as they are no tasks.
+        before: digests of kernels that the adapter it begins from was trained on.
         endpoint: of the base model's server.
         profile: of the model.
         base: sizes of the base model.
@@ -41,12 +43,28 @@ class PlannedPolicy:
 
     job: GrpoJob
     folder: Path
-    targets: tuple[Target, ...]
-    seen: tuple[str, ...]
+    tasks: tuple[PolicyTask, ...]
+    left_out: tuple[NoTask, ...]
+    before: tuple[str, ...]
     endpoint: Endpoint
     profile: Profile
     base: BaseModel
     gpu: Gpu | None
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Return the kernels with their workloads, as the job has them."""
+        return tuple(task.target for task in self.tasks)
+
+    @property
+    def seen(self) -> frozenset[str]:
+        """Return the digests of all kernels that the adapter will have been trained on."""
+        return frozenset(self.before).union(*(task.kernels for task in self.tasks))
+
+    @property
+    def is_begun(self) -> bool:
+        """True if its job was written before."""
+        return (self.folder / _JOB).is_file()
 
     @property
     def place(self) -> str:
@@ -71,16 +89,18 @@ def plan_grpo(
     steps: int,
     start: str | None = None,
     weights: Path | None = None,
+    variants: int = 0,
 ) -> PlannedPolicy:
     """Return the run for some kernels.
 
     Args:
-        kernels: `path` or `path::kernel`.
+        kernels: `path`, `path::kernel`, a capture, or a folder (`find_tasks`).
         adapter: a name for what is trained.
         settings: in force.
         steps: in all; a run that is taken up may be given more.
         start: name of the adapter that it begins from; None for a new one.
         weights: folder of the base model, instead of `model.weights`.
+        variants: of each kernel, with other sizes, at most.
 
     Raises:
         ConfigurationError: a name, a kernel or a setting cannot be used, the server is elsewhere, or another training
@@ -90,8 +110,8 @@ def plan_grpo(
     """
     require_name(adapter)
     require_gpu(settings)
-    targets = [target_of(kernel, settings) for kernel in kernels]
-    keys = _keys(kernels, targets, settings)
+    folder = adapter_folder(settings.paths.data, adapter)
+    found = as_begun(folder, find_tasks(kernels, settings, variants))
     base = read_base_model(base_folder(weights, settings))
     endpoint = _local(find_endpoint(settings))
     profile = find_profile(endpoint.profile)
@@ -101,7 +121,7 @@ def plan_grpo(
     gpu = choose_gpu(learn.gpu or settings.gpu)
     job = GrpoJob(
         adapter=adapter,
-        kernels=keys,
+        kernels=tuple(task.key for task in found.tasks),
         weights=base.folder,
         base=base.identity,
         start=begun.weights if begun else None,
@@ -119,37 +139,57 @@ def plan_grpo(
         seed=0,
         gpu=gpu.uuid if gpu else None,
     )
-    folder = adapter_folder(settings.paths.data, adapter)
     require_same(folder, job, moved=("weights", "start", "steps", "gpu"))
-    seen = begun.card.kernels if begun else ()
-    return PlannedPolicy(job, folder, tuple(targets), seen, endpoint, profile, base, gpu)
+    before = begun.card.kernels if begun else ()
+    tasks, left_out = tuple(found.tasks), tuple(found.left_out)
+    return PlannedPolicy(job, folder, tasks, left_out, before, endpoint, profile, base, gpu)
 
 
 async def require_strong(
     planned: PlannedPolicy, settings: Settings, store: Store, show: Callable[[str], None] = lambda _: None
-) -> None:
-    """Check that the workloads catch most bugs, and trivial answers: a policy finds what passes, and is paid for it.
+) -> PlannedPolicy:
+    """Return the run with those tasks whose workloads catch most bugs, and trivial answers.
+
+    A policy finds what passes, and is paid for it.
 
     Raises:
-        WorkloadError: a workload lets a trivial answer pass, or catches fewer planted bugs than `learn.strength`.
+        WorkloadError: a workload lets a trivial answer pass, or catches fewer planted bugs than `learn.strength`; it is
+            of a kernel that is named, or the run was begun with it, or none other is left.
     """
-    for target in planned.targets:
-        show(f"planting bugs in {target.source.path.name}")
-        reports = await measure_strength([target.source], settings, store=store, workload=target.workload.source.path)
-        for report in reports:
-            if report.problem:
-                raise WorkloadError(f"its strength cannot be measured: {report.problem}", target.source.path)
-            require_telling(target, report.weak)
-            if (score := report.score) is not None and score < settings.learn.strength:
-                message = (
-                    f"the workload catches {score:.0%} of planted bugs, and {settings.learn.strength:.0%} are needed"
-                )
-                fix = "`kernel-lsp check --strength` shows those that it misses; `learn.strength` is the limit."
-                raise WorkloadError(message, target.workload.source.path, fix=fix)
+    strong: list[PolicyTask] = []
+    weak: list[NoTask] = []
+    for task in planned.tasks:
+        show(f"planting bugs in {task.target.source.path.name}")
+        try:
+            await _require_strong(task.target, settings, store)
+        except WorkloadError as error:
+            if task.named or planned.is_begun or len(weak) + 1 == len(planned.tasks):
+                raise
+            origin = f" ({task.origin})" if task.is_variant else ""
+            file = f"{task.target.source.path.name}{origin}"
+            weak.append(NoTask(file, "with a workload that is too weak, or wrong", error.message, task.key))
+        else:
+            strong.append(task)
+    job = planned.job.model_copy(update={"kernels": tuple(task.key for task in strong)})
+    return replace(planned, job=job, tasks=tuple(strong), left_out=(*planned.left_out, *weak))
+
+
+async def _require_strong(target: Target, settings: Settings, store: Store) -> None:
+    workload = target.workload.source
+    texts = {target.source.path: target.source.text, workload.path: workload.text}
+    reports = await measure_strength([target.source], settings, store=store, workload=workload.path, texts=texts)
+    for report in reports:
+        if report.problem:
+            raise WorkloadError(f"its strength cannot be measured: {report.problem}", target.source.path)
+        require_telling(target, report.weak)
+        if (score := report.score) is not None and score < settings.learn.strength:
+            message = f"the workload catches {score:.0%} of planted bugs, and {settings.learn.strength:.0%} are needed"
+            fix = "`kernel-lsp check --strength` shows those that it misses; `learn.strength` is the limit."
+            raise WorkloadError(message, workload.path, fix=fix)
 
 
 def begin(planned: PlannedPolicy) -> None:
-    """Write the job into its folder.
+    """Write the job into its folder, after its tasks.
 
     Raises:
         ConfigurationError: the folder cannot be written.
@@ -157,25 +197,11 @@ def begin(planned: PlannedPolicy) -> None:
     try:
         (planned.folder / "steps").mkdir(parents=True, exist_ok=True, mode=0o700)
         planned.folder.chmod(0o700)
-        (planned.folder / "job.json").write_text(planned.job.model_dump_json(indent=2), encoding="utf-8")
+        if not planned.is_begun:
+            remember(planned.folder, Tasks(list(planned.tasks), list(planned.left_out)))
+        (planned.folder / _JOB).write_text(planned.job.model_dump_json(indent=2), encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"The training cannot be kept: {error.strerror}", planned.folder) from None
-
-
-def _keys(kernels: Sequence[str], targets: Sequence[Target], settings: Settings) -> tuple[str, ...]:
-    """Return the kernels' digests; those that datasets hold out are refused, and so is one kernel under two names."""
-    keys: dict[str, str] = {}
-    for name, target in zip(kernels, targets, strict=True):
-        key = kernel_key(target.baseline)
-        if is_held_out(key, settings.learn.held_out):
-            fix = "Leave it out; it is kept to compare models on. `learn.held_out` is the share of kernels that are."
-            raise ConfigurationError("This kernel is held out of training", target.source.path, fix=fix)
-        if key in keys:
-            raise ConfigurationError(f"This kernel is the same as {keys[key]}", target.source.path)
-        if not settings.learn.collect:
-            raise ConfigurationError("`learn.collect` keeps this project's kernels out of training", target.source.path)
-        keys[key] = name
-    return tuple(keys)
 
 
 def _local(endpoint: Endpoint) -> Endpoint:

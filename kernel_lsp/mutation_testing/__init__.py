@@ -7,7 +7,7 @@ reference. A mutant with the machine code of the kernel itself is no bug and doe
 import asyncio
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +39,7 @@ async def measure_strength(
     *,
     store: Store | None = None,
     workload: Path | None = None,
+    texts: Mapping[Path, str] | None = None,
 ) -> list[FileStrength]:
     """Return the strength of each workload of each file; `on_report` gets each result as it is done.
 
@@ -48,6 +49,7 @@ async def measure_strength(
         on_report: called with each report.
         store: where outcomes are kept and looked up; without one everything is tried again.
         workload: the workload of all files, where it is not found by its name.
+        texts: files to be taken as they are here, not as they are on disk.
 
     Raises:
         RunnerError: workers cannot be started.
@@ -62,7 +64,7 @@ async def measure_strength(
 
         async def one(source: SourceFile) -> list[FileStrength]:
             reports: list[FileStrength] = []
-            for target in _targets(source, settings, gpu, workload):
+            for target in _targets(source, settings, gpu, workload, texts or {}):
                 async with files:
                     failed = isinstance(target, FileStrength)
                     report = target if failed else await _measure(target, settings, pool, gpu, rooms, store)
@@ -78,12 +80,12 @@ def _at_once(gpu: Gpu) -> int:
 
 
 def _targets(
-    source: SourceFile, settings: Settings, gpu: Gpu | None, workload: Path | None
+    source: SourceFile, settings: Settings, gpu: Gpu | None, workload: Path | None, texts: Mapping[Path, str]
 ) -> Sequence[Target | FileStrength]:
     """The file with each of its workloads, or why there are none."""
-    texts = {source.path: source.text}
+    known = {**texts, source.path: source.text}
     try:
-        return make_targets(source.path, None, workload, texts, settings.kernelbench.root, settings.workloads)
+        return make_targets(source.path, None, workload, known, settings.kernelbench.root, settings.workloads)
     except KernelLspError as error:
         return [FileStrength(source.path, _device(gpu), problem=error.message)]
 

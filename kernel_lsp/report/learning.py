@@ -8,6 +8,7 @@ from kernel_lsp.learn.collect import Collected
 from kernel_lsp.learn.grpo_plan import PlannedPolicy
 from kernel_lsp.learn.memory import GIB
 from kernel_lsp.learn.sft import PlannedTraining
+from kernel_lsp.learn.tasks import reasons
 from kernel_lsp.learn.training import TrainingEvent
 
 
@@ -36,12 +37,17 @@ def planned_view(planned: PlannedTraining) -> RenderableType:
 
 
 def policy_view(planned: PlannedPolicy) -> RenderableType:
-    """Return one line on a run of reinforcement learning."""
+    """Return one line on a run of reinforcement learning, and one on what was left out of its folders."""
     job = planned.job
-    return Text(
-        f"{job.adapter}: rank {job.rank}, {len(job.kernels)} kernels, {job.trajectories} trajectories of {job.turns} "
-        f"answers on {min(job.at_once, len(job.kernels))} in each of {job.steps} steps, on {planned.place}"
+    made = sum(task.is_variant for task in planned.tasks)
+    variants = f" with {made} variants" if made else ""
+    head = Text(
+        f"{job.adapter}: rank {job.rank}, {len(job.kernels) - made} kernels{variants}, {job.trajectories} trajectories "
+        f"of {job.turns} answers on {min(job.at_once, len(job.kernels))} in each of {job.steps} steps, on "
+        f"{planned.place}"
     )
+    left = ", ".join(f"{count} {kind}" for kind, count in reasons(planned.left_out).items())
+    return Group(head, Text(f"left out: {left}; `tasks.json` in {planned.folder} names them", "dim")) if left else head
 
 
 def event_text(event: TrainingEvent) -> str:

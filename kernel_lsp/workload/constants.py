@@ -29,23 +29,25 @@ def with_constants(text: str, values: Case, written: Case) -> str:
     """
     places = _places(text)
     changed = [n for n in values if n in places and places[n].value == written[n] and values[n] != written[n]]
+    return with_numbers(text, {places[name].node: values[name] for name in changed})
+
+
+def with_numbers(text: str, numbers: Mapping[ast.expr, int]) -> str:
+    """Return the text with a number in the place of each of these expressions, which are of its tree."""
     data = text.encode()
     starts = [0, *(match.end() for match in re.finditer(rb"\r\n|\n|\r", data))]
-    for name in sorted(changed, key=lambda n: (places[n].line, places[n].start), reverse=True):
-        place = places[name]
-        start, end = starts[place.line - 1] + place.start, starts[place.end_line - 1] + place.end
-        data = data[:start] + str(values[name]).encode() + data[end:]
+    for node in sorted(numbers, key=lambda one: (one.lineno, one.col_offset), reverse=True):
+        first, last = starts[node.lineno - 1], starts[(node.end_lineno or node.lineno) - 1]
+        end = last + (node.end_col_offset or node.col_offset)
+        data = data[: first + node.col_offset] + str(numbers[node]).encode() + data[end:]
     return data.decode()
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The place of a constant: lines from 1, columns in UTF-8 bytes from 0; and its value."""
+    """The place of a constant in the tree of its text, and its value."""
 
-    line: int
-    start: int
-    end_line: int
-    end: int
+    node: ast.expr
     value: int
 
 
@@ -89,9 +91,7 @@ def _numbers(name: str, value: ast.expr) -> Iterator[tuple[str, _Place]]:
 def _whole_number(node: ast.expr) -> _Place | None:
     """Return the place of an expression that is an integer above one by itself: `4096`, `1024 * 2`; else None."""
     value = _value(node)
-    if value is None or value < 2 or node.end_lineno is None or node.end_col_offset is None:
-        return None
-    return _Place(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, value)
+    return None if value is None or value < 2 else _Place(node, value)
 
 
 def _value(node: ast.expr) -> int | None:

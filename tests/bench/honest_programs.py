@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_lsp.bench.suite import find_problems, find_samples
 from kernel_lsp.check import find_kernel_files
 from kernel_lsp.judge.target import Target
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.modules import is_answer
 from kernel_lsp.workload.spec import require_workload
+from kernel_lsp.workload.suite import find_problems, find_samples
 from tests.exploits.catalogue import entries
 from tests.wild.catalogue import kernels_in
 

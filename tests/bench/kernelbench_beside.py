@@ -22,7 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.bench.suite import ProblemFile, Sample, find_problems, find_samples
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.device.choice import target_device
 from kernel_lsp.device.nvml import Gpu, find_gpus
@@ -34,6 +33,7 @@ from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Language
+from kernel_lsp.workload.suite import ProblemFile, Sample, find_problems, find_samples
 from tests.bench.kernelbench_harness import SET, ask_harness
 from tests.bench.record import record
 

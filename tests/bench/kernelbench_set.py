@@ -27,7 +27,6 @@ from kernel_lsp.bench.plan import BenchJob, BenchPlan, Comparisons, make_plan
 from kernel_lsp.bench.published import TRIALS, ask_published
 from kernel_lsp.bench.records import CandidateResult, Ledger
 from kernel_lsp.bench.run import run_bench
-from kernel_lsp.bench.suite import ProblemFile, find_problems, find_samples, sample_name
 from kernel_lsp.bench.totals import add_up
 from kernel_lsp.compiler.toolchain import versions
 from kernel_lsp.config.load import load_settings
@@ -40,6 +39,7 @@ from kernel_lsp.pool.local import LocalPool, run_lanes
 from kernel_lsp.pool.queue import TaskQueue
 from kernel_lsp.store.store import open_store
 from kernel_lsp.workload import problem as workload
+from kernel_lsp.workload.suite import ProblemFile, find_problems, find_samples, sample_name
 from tests.bench.kernelbench_harness import SET, ask_harness
 from tests.bench.record import record
 from tests.bench.shards import Row, json_lines, raw_path

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest import mock
 
-from kernel_lsp.bench.suite import find_problems
 from kernel_lsp.device.nvml import Gpu, find_gpus
+from kernel_lsp.workload.suite import find_problems
 from tests.bench.pool_gpus import ROOT, START, chosen_samples, environment
 
 PROBLEMS = Path(__file__).parents[1] / "fixtures/kernelbench"

@@ -36,7 +36,6 @@ from itertools import groupby
 from pathlib import Path
 
 from kernel_lsp.bench.plan import BenchJob, make_plan
-from kernel_lsp.bench.suite import ProblemFile, Sample, find_problems, find_samples, sample_name
 from kernel_lsp.compiler.toolchain import versions
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.device.nvml import Gpu, find_gpus
@@ -45,6 +44,7 @@ from kernel_lsp.judge.target import make_target
 from kernel_lsp.pool.lane import Lane
 from kernel_lsp.pool.local import run_lanes
 from kernel_lsp.pool.queue import TaskQueue
+from kernel_lsp.workload.suite import ProblemFile, Sample, find_problems, find_samples, sample_name
 from tests.bench.record import gpus_and_driver, record
 from tests.bench.shards import Row, json_lines, raw_path
 

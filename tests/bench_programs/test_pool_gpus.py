@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernel_lsp.bench.suite import find_problems
+from kernel_lsp.workload.suite import find_problems
 from tests.bench import pool_gpus
 from tests.bench.pool_gpus import PoolRun, chosen_samples, figures_of, runs_of, summarise, table, usual_runs
 from tests.bench_programs.test_studies_of_the_judge import run

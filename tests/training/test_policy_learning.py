@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import os
 import re
 import signal
@@ -177,3 +178,21 @@ async def test_a_weak_workload_is_refused(place, tmp_path):
     said = await weak.run(code=2)
     assert "inputs would pass on case n=40" in said
     assert not weak.adapter.exists(), "nothing is begun"
+
+
+async def test_kernels_of_a_folder_are_learned_on_with_variants_of_other_sizes(place, tmp_path):
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    write_scale(folder).with_name("scale_workload.py").write_text(RANDOM)
+    varied = PolicyRun(tmp_path, folder, place.model, place.server)
+    varied.answers(edit(RIGHT), edit(WRONG), "no code", edit(WRONG))
+    place.server.bodies.clear()
+    said = await varied.run("--variants", "1", steps=1)
+    assert "1 kernels with 1 variants" in said
+    asked = [json.dumps(body["messages"]) for body in place.server.bodies]
+    assert {size for text in asked for size in re.findall(r"dict\(n=(\d+)\)", text)} == {"40", "20"}
+    [line] = varied.curve()
+    assert len(line["kernels"]) == 2
+    assert {one["solved"] for one in line["kernels"].values()} == {0.25}
+    card = json.loads((varied.adapter / "card.json").read_text())
+    assert len(card["kernels"]) == 1, "the variant is the same kernel"

@@ -9,11 +9,11 @@ from kernel_lsp.bench.attend import ResultPart
 from kernel_lsp.bench.plan import Comparisons, make_plan
 from kernel_lsp.bench.records import Ledger
 from kernel_lsp.bench.run import run_bench
-from kernel_lsp.bench.suite import find_problems, find_samples
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.pool.queue import LaneLostError
 from kernel_lsp.store.store import open_store
+from kernel_lsp.workload.suite import find_problems, find_samples
 from tests.unit.bench.bench_results import published, result
 from tests.unit.bench.kernelbench_command import CANDIDATES, PROBLEMS
 

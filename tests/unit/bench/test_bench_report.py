@@ -9,11 +9,11 @@ from rich.console import Console
 
 from kernel_lsp.bench.plan import BenchJob, BenchPlan
 from kernel_lsp.bench.run import BenchProgress
-from kernel_lsp.bench.suite import ProblemFile, Sample
 from kernel_lsp.bench.totals import add_up
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.report.bench import bench_json, bench_view, totals_view
 from kernel_lsp.report.page.bench import bench_page
+from kernel_lsp.workload.suite import ProblemFile, Sample
 from tests.unit.bench.bench_results import comparison, published, result, wrong
 
 EVIL = "</script><script>alert('x')</script>"

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.bench.records import CandidateResult
-from kernel_lsp.bench.suite import find_problems, find_samples, sample_name
 from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.source.modules import inline_sources, is_answer
 from kernel_lsp.source.triton import find_triton_kernels
+from kernel_lsp.workload.suite import find_problems, find_samples, sample_name
 from tests.unit.bench.kernelbench_command import Bench
 
 TESTS = Path(__file__).parents[2]

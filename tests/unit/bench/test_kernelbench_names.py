@@ -2,8 +2,8 @@
 
 import pytest
 
-from kernel_lsp.bench.suite import find_problems, find_samples, parse_numbers, sample_name
 from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.workload.suite import find_problems, find_samples, parse_numbers, sample_name
 
 
 def touch(path):

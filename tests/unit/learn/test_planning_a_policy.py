@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -10,8 +9,8 @@ from kernel_lsp.config.load import load_settings
 from kernel_lsp.errors import CannotJudgeError, ConfigurationError, WorkloadError
 from kernel_lsp.learn import grpo_plan
 from kernel_lsp.learn.environment import target_of
-from kernel_lsp.learn.grpo import chosen
 from kernel_lsp.learn.grpo_plan import plan_grpo, require_strong
+from kernel_lsp.learn.tasks import PolicyTask
 from kernel_lsp.mutation_testing import Fate, FileStrength, Mutant
 from kernel_lsp.store.store import open_store
 from tests.served_model.scale import write_scale
@@ -89,14 +88,9 @@ async def test_a_workload_that_misses_bugs_is_refused(tmp_path, monkeypatch):
         return [report]
 
     monkeypatch.setattr(grpo_plan, "measure_strength", measured)
-    planned = SimpleNamespace(targets=(target,))
+    planned = replace(plan(tmp_path), tasks=(PolicyTask("k", target, frozenset({"k"}), "named", named=True),))
     with open_store(tmp_path / "data") as store:
         with pytest.raises(WorkloadError, match="catches 82% of planted bugs, and 90% are needed"):
             await require_strong(planned, settings, store)
         report = replace(report, mutants=report.mutants[:10])
         await require_strong(planned, settings, store)
-
-
-def test_steps_take_all_kernels_in_turn():
-    assert [chosen(5, 2, step) for step in (1, 2, 3)] == [[0, 1], [2, 3], [4, 0]]
-    assert sorted(chosen(3, 8, 4)) == [0, 1, 2]
