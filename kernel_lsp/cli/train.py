@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings_for
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.store.store import Store
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -19,7 +21,14 @@ def train() -> None:
 
 @app.command()
 def sft(
-    dataset: Annotated[Path, typer.Argument(help="A dataset of `kernel-lsp model collect`.")],
+    dataset: Annotated[Path | None, typer.Argument(help="A dataset of `kernel-lsp model collect`.")] = None,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE[::KERNEL]|FOLDER", help="Kernels to draw answers about, in place of a dataset; repeatable."
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of answering, judging and training, with --on.")] = 1,
     adapter: Annotated[str, typer.Option(help="A name for the adapter.")] = "sft",
     weights: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Weights of the base model, by default model.weights.")
@@ -29,19 +38,54 @@ def sft(
     length: Annotated[int | None, typer.Option(min=64, help="Tokens of the longest conversation.")] = None,
     anew: Annotated[bool, typer.Option("--anew", help="Forget what was trained under this name.")] = False,
 ) -> None:
-    """Fine-tune a LoRA adapter on the answers of a dataset.
+    """Fine-tune a LoRA adapter on the answers of a dataset, or in rounds on its own answers about kernels (--on).
 
-    It begins from the base model. Run it again to go on with one that was interrupted or killed.
+    It begins from the base model, in each round too. Rounds need the model served here, with `--adapters`. Run it
+    again to go on with one that was interrupted or killed.
     """
     from kernel_lsp.learn.sft import forget, plan_sft, run_sft
     from kernel_lsp.report.learning import event_text, planned_view
 
     settings = settings_for(learn__rank=rank, learn__epochs=epochs, learn__length=length)
+    if (dataset is None) == (not on) or (dataset is not None and rounds > 1):
+        fix = "Name a dataset to train on it, or kernels with `--on` to train on answers about them, in `--rounds`."
+        raise ConfigurationError("Either a dataset or kernels can be trained on", fix=fix)
     if anew:
         forget(adapter, settings)
+    if dataset is None:
+        _in_rounds(on or [], adapter, settings, rounds, weights)
+        return
     planned = plan_sft(dataset, adapter, settings, weights)
     err.print(planned_view(planned))
     trained = asyncio.run(run_sft(planned, settings, lambda event: err.print(event_text(event), markup=False)))
+    out.print(f"{adapter} is in {trained}", markup=False)
+
+
+def _in_rounds(kernels: list[str], adapter: str, settings: Settings, rounds: int, weights: Path | None) -> None:
+    from kernel_lsp.learn.rounds import Round, begin_rounds, plan_rounds, run_rounds
+    from kernel_lsp.report.learning import event_text, round_text, rounds_table, rounds_view
+
+    planned = plan_rounds(kernels, adapter, settings, rounds, weights)
+    done: list[Round] = []
+
+    def keep(one: Round) -> None:
+        done.append(one)
+        err.print(round_text(one), markup=False)
+
+    async def run(store: Store) -> Path:
+        begun = await begin_rounds(planned, settings, store, status.update)
+        err.print(rounds_view(begun))
+        return await run_rounds(
+            begun, settings, store, lambda event: err.print(event_text(event), markup=False), keep, status.update
+        )
+
+    try:
+        with opened_store(settings) as store, err.status("") as status:
+            trained = asyncio.run(run(store))
+            say_notices(store)
+    finally:
+        if done:
+            out.print(rounds_table(done))
     out.print(f"{adapter} is in {trained}", markup=False)
 
 

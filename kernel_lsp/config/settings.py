@@ -206,9 +206,9 @@ class LearnSettings(_Section):
     checkpoint: int = Field(default=10, ge=1)
     """Steps between two checkpoints of a training; a training that is killed goes on from the last."""
     turns: int = Field(default=4, ge=1)
-    """Answers in a trajectory of reinforcement learning, and of a comparison."""
+    """Answers in a trajectory that is learned from, and of a comparison."""
     trajectories: int = Field(default=16, ge=2)
-    """Trajectories on one kernel that are compared with each other."""
+    """Trajectories on one kernel in one step of reinforcement learning, or one round of fine-tuning."""
     kernels: int = Field(default=8, ge=1)
     """Kernels in one step of reinforcement learning."""
     gamma: float = Field(default=0.4, ge=0, le=1)
@@ -216,7 +216,7 @@ class LearnSettings(_Section):
     policy_rate: float = Field(default=2e-5, gt=0)
     """Learning rate of reinforcement learning."""
     temperature: float = Field(default=0.9, gt=0)
-    """Temperature at which reinforcement learning draws answers."""
+    """Temperature at which answers are drawn to learn from."""
     strength: float = Field(default=0.9, ge=0, le=1)
     """Least share of planted bugs that a workload must catch before answers are paid by it (`check --strength`)."""
     gpu: Annotated[str | None, BeforeValidator(_named)] = None

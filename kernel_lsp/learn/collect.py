@@ -1,6 +1,7 @@
 """Collect what models said in searches, and what the judge found, into a dataset to learn from."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -34,7 +35,13 @@ class Collected:
     dropped: dict[str, int]
 
 
-def collect(store: Store, folder: Path, rules: Rules, held_out: float) -> Collected:
+class NothingToLearnError(ConfigurationError):
+    """No turn can be learned from."""
+
+
+def collect(
+    store: Store, folder: Path, rules: Rules, held_out: float, drawn: Mapping[str, int] | None = None
+) -> Collected:
     """Write the dataset of a store and return what is in it.
 
     Args:
@@ -42,14 +49,16 @@ def collect(store: Store, folder: Path, rules: Rules, held_out: float) -> Collec
         folder: for the dataset.
         rules: say which turns are kept.
         held_out: share of kernels to hold out.
+        drawn: the sessions alone that count, each with the number of its turns; None for all.
 
     Raises:
-        ConfigurationError: nothing is to be kept, or the folder cannot be used.
+        NothingToLearnError: nothing is to be kept.
+        ConfigurationError: the folder cannot be used.
     """
     dropped: Counter[Dropped] = Counter()
     traces: list[TurnTrace] = []
     total = 0
-    for turn in stored_turns(store):
+    for turn in stored_turns(store, drawn):
         total += 1
         if turn is None:
             dropped[Dropped.UNKNOWN] += 1
@@ -81,10 +90,10 @@ def _is_overturned(store: Store, trace: TurnTrace) -> bool:
     return newest is not None and Outcome(newest.verdict).is_failure
 
 
-def _nothing(store: Store, total: int, drops: dict[str, int]) -> ConfigurationError:
+def _nothing(store: Store, total: int, drops: dict[str, int]) -> NothingToLearnError:
     if not total:
         message = "No model was asked in any search of this store."
-        return ConfigurationError(message, store.path, fix="Run `kernel-lsp refine` with a model first.")
+        return NothingToLearnError(message, store.path, fix="Run `kernel-lsp refine` with a model first.")
     why = "; ".join(f"{count} {reason}" for reason, count in drops.items())
     message = f"None of {total} turns can be learned from: {why}"
-    return ConfigurationError(message, store.path, fix="`--keep right` keeps those that are right but not faster too.")
+    return NothingToLearnError(message, store.path, fix="`--keep right` keeps those that are right but not faster too.")

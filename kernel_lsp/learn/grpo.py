@@ -10,13 +10,12 @@ step is drawn and judged, `steps/STEP` when it is learned from. So a run that is
 
 import shutil
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.judge.session import Pools
 from kernel_lsp.learn.canaries import TRAJECTORIES, canary_targets, counted, is_due, require_silence, uncollected
 from kernel_lsp.learn.curriculum import chosen
@@ -33,11 +32,10 @@ from kernel_lsp.learn.process import (
     trainer_python,
 )
 from kernel_lsp.learn.reward import advantages, samples_of
-from kernel_lsp.learn.rollout import Policy, SampledTurn, Trajectory, rollout
+from kernel_lsp.learn.rollout import Policy, SampledTurn, Trajectory, rollout, seed_at
+from kernel_lsp.learn.serving import room_on, with_adapter
 from kernel_lsp.learn.training import TrainingBatch, TrainingSample, step_folder
-from kernel_lsp.model import gate
-from kernel_lsp.model.adapters import AdapterCard, content_of, served_name, write_card
-from kernel_lsp.model.client import Limits, ModelClient
+from kernel_lsp.model.adapters import AdapterCard, publish, write_card
 from kernel_lsp.model.endpoint import Endpoint
 from kernel_lsp.refine.turn_outcome import NOT_JUDGED
 from kernel_lsp.store.store import Store
@@ -121,7 +119,7 @@ async def _draw(run: _Run, step: int) -> TrainingBatch:
                         name=f"grpo-{job.adapter}-{step:05}-{key[:12]}",
                         trajectories=job.trajectories,
                         turns=job.turns,
-                        seed=_seed(job.seed, step, number),
+                        seed=seed_at(job.seed, step, number),
                         longest=job.longest,
                     )
                 samples += paid_samples(key, done, job.gamma)
@@ -157,7 +155,7 @@ async def _watched(run: _Run, policy: Policy, step: int) -> dict[str, int]:
                 name=f"canary-{job.adapter}-{step:05}-{name}",
                 trajectories=TRAJECTORIES,
                 turns=1,
-                seed=_seed(job.seed, step, len(job.kernels) + number),
+                seed=seed_at(job.seed, step, len(job.kernels) + number),
                 longest=job.longest,
             )
         answers = [turn for one in done for turn in one]
@@ -196,21 +194,11 @@ def paid_samples(kernel: str, trajectories: Sequence[Trajectory], gamma: float) 
     return found
 
 
-@asynccontextmanager
-async def _policy(planned: PlannedPolicy, step: int) -> AsyncGenerator[Endpoint]:
+def _policy(planned: PlannedPolicy, step: int) -> AbstractAsyncContextManager[Endpoint]:
     """Have the server load the adapter as the step before left it, and forget it afterwards; yields its endpoint."""
     job = planned.job
     weights = step_folder(planned.folder, step - 1) / "adapter" if step > 1 else job.start
-    if weights is None:
-        yield planned.endpoint
-        return
-    name = served_name(f"{job.adapter}-{step - 1:05}", content_of(weights))
-    async with ModelClient(planned.endpoint, Limits()) as client:
-        await client.load_adapter(name, weights)
-        try:
-            yield replace(planned.endpoint, model=name)
-        finally:
-            await client.unload_adapter(name)
+    return with_adapter(planned.endpoint, f"{job.adapter}-{step - 1:05}", weights)
 
 
 async def _learn(run: _Run, step: int, on_event: OnEvent) -> None:
@@ -228,7 +216,7 @@ async def _learn(run: _Run, step: int, on_event: OnEvent) -> None:
         await run.trainer.take(step, _of_steps(on_event))
         return
     await run.pools.end()
-    async with _room(gpu, planned.needed):
+    async with room_on(gpu, planned.needed):
         require_room(planned.base, planned.training, free_on(gpu), planned.place)
         async with opened as trainer:
             await trainer.take(step, _of_steps(on_event))
@@ -237,20 +225,6 @@ async def _learn(run: _Run, step: int, on_event: OnEvent) -> None:
 def _of_steps(on_event: OnEvent) -> OnEvent:
     """Return a listener that passes on what is said of a step; that its process is done is no news to a user."""
     return lambda event: on_event(event) if event.kind == "step" else None
-
-
-@asynccontextmanager
-async def _room(gpu: Gpu | None, needed: float) -> AsyncGenerator[None]:
-    if gpu is None:
-        yield
-        return
-    async with gate.asleep(gpu.uuid, wanted=int(needed), free=free_on(gpu)):
-        yield
-
-
-def _seed(seed: int, step: int, number: int) -> int:
-    """Return the seed of a step's answers on one kernel, far enough from those of others."""
-    return ((seed * 10_007 + step) * 1_009 + number) * 100_000
 
 
 def _forget_old(folder: Path, step: int) -> None:
@@ -264,12 +238,7 @@ def _forget_old(folder: Path, step: int) -> None:
 def _publish(planned: PlannedPolicy) -> None:
     """Make the last step's adapter the one of this name, with its card."""
     job, folder = planned.job, planned.folder
-    if not (folder / "adapter").is_dir():
-        draft = folder / "adapter.draft"
-        shutil.rmtree(draft, ignore_errors=True)
-        shutil.copytree(step_folder(folder, job.steps) / "adapter", draft)
-        draft.rename(folder / "adapter")
-    content = content_of(folder / "adapter")
+    content = publish(step_folder(folder, job.steps) / "adapter", folder)
     kernels = tuple(sorted(planned.seen))
     card = AdapterCard(name=job.adapter, method="grpo", base=job.base, rank=job.rank, kernels=kernels, content=content)
     write_card(folder, card)

@@ -7,18 +7,18 @@ from pathlib import Path
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import choose_gpu
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.errors import ConfigurationError, WorkloadError
+from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.target import Target
 from kernel_lsp.learn.base_model import BaseModel, read_base_model
-from kernel_lsp.learn.environment import require_telling
 from kernel_lsp.learn.memory import Training, need
 from kernel_lsp.learn.process import base_folder, require_name, require_same
+from kernel_lsp.learn.serving import local_endpoint
+from kernel_lsp.learn.strength import strong_tasks
 from kernel_lsp.learn.tasks import NoTask, PolicyTask, Tasks, as_begun, find_tasks, remember
 from kernel_lsp.learn.training import GrpoJob
 from kernel_lsp.model.adapters import Adapter, adapter_folder, base_identity, find_adapter
-from kernel_lsp.model.endpoint import Endpoint, find_endpoint
+from kernel_lsp.model.endpoint import Endpoint
 from kernel_lsp.model.profile import Profile, find_profile
-from kernel_lsp.mutation_testing import measure_strength
 from kernel_lsp.refine.run import require_gpu
 from kernel_lsp.store.store import Store
 
@@ -113,7 +113,7 @@ def plan_grpo(
     folder = adapter_folder(settings.paths.data, adapter)
     found = as_begun(folder, find_tasks(kernels, settings, variants))
     base = read_base_model(base_folder(weights, settings))
-    endpoint = _local(find_endpoint(settings))
+    endpoint = local_endpoint(settings)
     profile = find_profile(endpoint.profile)
     begun = find_adapter(settings.paths.data, start) if start else None
     _require_base(base, begun)
@@ -148,44 +148,15 @@ def plan_grpo(
 async def require_strong(
     planned: PlannedPolicy, settings: Settings, store: Store, show: Callable[[str], None] = lambda _: None
 ) -> PlannedPolicy:
-    """Return the run with those tasks whose workloads catch most bugs, and trivial answers.
-
-    A policy finds what passes, and is paid for it.
+    """Return the run with those tasks whose workloads are strong enough (`strong_tasks`).
 
     Raises:
-        WorkloadError: a workload lets a trivial answer pass, or catches fewer planted bugs than `learn.strength`; it is
-            of a kernel that is named, or the run was begun with it, or none other is left.
+        WorkloadError: one is too weak, or wrong, and cannot be left out.
     """
-    strong: list[PolicyTask] = []
-    weak: list[NoTask] = []
-    for task in planned.tasks:
-        show(f"planting bugs in {task.target.source.path.name}")
-        try:
-            await _require_strong(task.target, settings, store)
-        except WorkloadError as error:
-            if task.named or planned.is_begun or len(weak) + 1 == len(planned.tasks):
-                raise
-            origin = f" ({task.origin})" if task.is_variant else ""
-            file = f"{task.target.source.path.name}{origin}"
-            weak.append(NoTask(file, "with a workload that is too weak, or wrong", error.message, task.key))
-        else:
-            strong.append(task)
-    job = planned.job.model_copy(update={"kernels": tuple(task.key for task in strong)})
-    return replace(planned, job=job, tasks=tuple(strong), left_out=(*planned.left_out, *weak))
-
-
-async def _require_strong(target: Target, settings: Settings, store: Store) -> None:
-    workload = target.workload.source
-    texts = {target.source.path: target.source.text, workload.path: workload.text}
-    reports = await measure_strength([target.source], settings, store=store, workload=workload.path, texts=texts)
-    for report in reports:
-        if report.problem:
-            raise WorkloadError(f"its strength cannot be measured: {report.problem}", target.source.path)
-        require_telling(target, report.weak)
-        if (score := report.score) is not None and score < settings.learn.strength:
-            message = f"the workload catches {score:.0%} of planted bugs, and {settings.learn.strength:.0%} are needed"
-            fix = "`kernel-lsp check --strength` shows those that it misses; `learn.strength` is the limit."
-            raise WorkloadError(message, workload.path, fix=fix)
+    found = Tasks(list(planned.tasks), list(planned.left_out))
+    strong = await strong_tasks(found, settings, store, show, begun=planned.is_begun)
+    job = planned.job.model_copy(update={"kernels": tuple(task.key for task in strong.tasks)})
+    return replace(planned, job=job, tasks=tuple(strong.tasks), left_out=tuple(strong.left_out))
 
 
 def begin(planned: PlannedPolicy) -> None:
@@ -202,13 +173,6 @@ def begin(planned: PlannedPolicy) -> None:
         (planned.folder / _JOB).write_text(planned.job.model_dump_json(indent=2), encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"The training cannot be kept: {error.strerror}", planned.folder) from None
-
-
-def _local(endpoint: Endpoint) -> Endpoint:
-    if not endpoint.local:
-        fix = "Serve the model here: `kernel-lsp model serve FOLDER --adapters`."
-        raise ConfigurationError("A policy is trained on a server of this machine only", fix=fix)
-    return endpoint
 
 
 def _require_base(base: BaseModel, begun: Adapter | None) -> None:

@@ -17,7 +17,7 @@ from kernel_lsp.device.nvml import Gpu, free_bytes
 from kernel_lsp.errors import CannotJudgeError, ConfigurationError, KernelLspError, RunnerError
 from kernel_lsp.learn.base_model import BaseModel
 from kernel_lsp.learn.memory import GIB, Training, need, what_fits
-from kernel_lsp.learn.training import EVENTS, GrpoJob, SftJob, TrainingEvent
+from kernel_lsp.learn.training import EVENTS, GrpoJob, RoundsJob, SftJob, TrainingEvent
 from kernel_lsp.model.errors import DoesNotFitError
 
 OnEvent = Callable[[TrainingEvent], None]
@@ -60,7 +60,7 @@ def base_folder(weights: Path | None, settings: Settings) -> Path:
     return folder.expanduser().absolute()
 
 
-def require_same(folder: Path, job: SftJob | GrpoJob, *, moved: Collection[str]) -> None:
+def require_same(folder: Path, job: SftJob | GrpoJob | RoundsJob, *, moved: Collection[str]) -> None:
     """Check that an adapter's folder holds nothing, or this job.
 
     Raises:

@@ -90,6 +90,11 @@ class Policy:
         return await self._client.draw(said, Sampling(self._temperature, self._top_p, None, room, seed))
 
 
+def seed_at(seed: int, step: int, number: int) -> int:
+    """Return the seed of a step's answers on one kernel, by its number, far enough from those of others."""
+    return ((seed * 10_007 + step) * 1_009 + number) * 100_000
+
+
 async def rollout(
     environment: KernelEnvironment,
     policy: Policy,

@@ -13,7 +13,7 @@ from pathlib import Path
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import choose_gpu
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.learn.base_model import read_base_model
+from kernel_lsp.learn.base_model import BaseModel, read_base_model
 from kernel_lsp.learn.dataset import CARD, HELD_OUT, TRAIN
 from kernel_lsp.learn.memory import Training, need
 from kernel_lsp.learn.process import (
@@ -57,7 +57,9 @@ class PlannedTraining:
         return (self.folder / "adapter").is_dir()
 
 
-def plan_sft(dataset: Path, adapter: str, settings: Settings, weights: Path | None = None) -> PlannedTraining:
+def plan_sft(
+    dataset: Path, adapter: str, settings: Settings, weights: Path | None = None, folder: Path | None = None
+) -> PlannedTraining:
     """Return the training of an adapter on a dataset.
 
     Args:
@@ -65,6 +67,7 @@ def plan_sft(dataset: Path, adapter: str, settings: Settings, weights: Path | No
         adapter: a name for it.
         settings: say how it is trained.
         weights: folder of the base model, instead of `model.weights`.
+        folder: for the training, instead of the one of adapters of this name.
 
     Raises:
         ConfigurationError: the dataset, the name or the length cannot be used, or another training has the name.
@@ -74,9 +77,7 @@ def plan_sft(dataset: Path, adapter: str, settings: Settings, weights: Path | No
     require_name(adapter)
     learn = settings.learn
     base = read_base_model(base_folder(weights, settings))
-    if base.positions is not None and learn.length > base.positions:
-        message = f"`learn.length` is {learn.length:,} tokens, and the model reads {base.positions:,} at most"
-        raise ConfigurationError(message, base.folder, fix="Lower `learn.length`.")
+    require_length(base, learn.length)
     gpu = choose_gpu(settings.gpu)
     job = SftJob(
         adapter=adapter,
@@ -94,13 +95,24 @@ def plan_sft(dataset: Path, adapter: str, settings: Settings, weights: Path | No
         seed=0,
         gpu=gpu.uuid if gpu else None,
     )
-    folder = adapter_folder(settings.paths.data, adapter)
+    folder = folder or adapter_folder(settings.paths.data, adapter)
     require_same(folder, job, moved=("train", "held_out", "weights", "checkpoint"))
     place = gpu.name if gpu else "the processor"
     planned = PlannedTraining(job, folder, place, free_on(gpu), need(base, _training(job)).total)
     if not planned.is_done:
         require_room(base, _training(job), planned.free, place)
     return planned
+
+
+def require_length(base: BaseModel, length: int) -> None:
+    """Check that a model reads conversations of so many tokens.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    if base.positions is not None and length > base.positions:
+        message = f"`learn.length` is {length:,} tokens, and the model reads {base.positions:,} at most"
+        raise ConfigurationError(message, base.folder, fix="Lower `learn.length`.")
 
 
 async def run_sft(planned: PlannedTraining, settings: Settings, on_event: OnEvent) -> Path:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -78,13 +78,14 @@ class StoredTurn(Record):
     collect: bool
 
 
-def stored_turns(store: Store) -> Iterator[StoredTurn | None]:
+def stored_turns(store: Store, drawn: Mapping[str, int] | None = None) -> Iterator[StoredTurn | None]:
     """Yield every turn of a model, in an order that does not depend on time; None for one without an outcome.
 
-    Such turns were recorded by an older version, or cannot be read.
+    Such turns were recorded by an older version, or cannot be read. With `drawn`, only its sessions count, each with
+    so many turns.
     """
-    for session in sorted(store.list_sessions(-1)):
-        turns = store.list_turns(session)
+    for session in sorted(store.list_sessions(-1) if drawn is None else drawn):
+        turns = store.list_turns(session)[: None if drawn is None else drawn[session]]
         for turn in turns:
             if turn.prompt is not None:
                 yield _read(turn, len(turns))

@@ -92,6 +92,65 @@ class GrpoJob(Record):
     gpu: str | None
 
 
+class RoundsJob(Record):
+    """Fine-tuning in rounds, each on what the adapter of the round before answered ("Think, Prune, Train").
+
+    Attributes:
+        adapter: name of the adapter.
+        kernels: keys of the tasks, in the order in which they were named.
+        weights: folder of the base model, from which each round trains anew.
+        base: its identity (`kernel_lsp.model.adapters`).
+        rank, rate, epochs, batch, length, checkpoint: of each training, as in `SftJob`.
+        keep: the least that an answer must be (`Keep`).
+        temperature: at which answers are drawn.
+        turns: answers in a trajectory.
+        trajectories: on each kernel, in one round.
+        rounds: in all.
+        seed: of all that is random.
+        gpu: UUID of the GPU that trains; None for the processor.
+    """
+
+    adapter: str
+    kernels: tuple[str, ...]
+    weights: Path
+    base: str
+    rank: int
+    rate: float
+    epochs: int
+    batch: int
+    length: int
+    checkpoint: int
+    keep: str
+    temperature: float
+    turns: int
+    trajectories: int
+    rounds: int
+    seed: int
+    gpu: str | None
+
+
+class RoundAnswers(Record):
+    """The answers of one round, written when all are judged.
+
+    Attributes:
+        round: from 1.
+        model: name that the server knew the policy by.
+        turns: how many each trajectory has, by its session in the store.
+        judged: answers on which something was decided.
+        right: those that are right by a full judgement.
+        faster: those that are FASTER.
+        seconds: wall time of drawing and judging.
+    """
+
+    round: int
+    model: str
+    turns: Mapping[str, int]
+    judged: int
+    right: int
+    faster: int
+    seconds: float
+
+
 class TrainingSample(Record):
     """One turn to learn from: what was given, what was answered, and the advantage of that.
 

@@ -101,6 +101,18 @@ def write_card(folder: Path, card: AdapterCard) -> None:
     draft.replace(folder / _CARD)
 
 
+def publish(weights: Path, folder: Path) -> str:
+    """Make a copy of weights the adapter in a folder, whole or not at all, and return the digest of its content."""
+    place, content = folder / "adapter", content_of(weights)
+    if not place.is_dir() or content_of(place) != content:
+        draft = folder / "adapter.draft"
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.copytree(weights, draft)
+        shutil.rmtree(place, ignore_errors=True)
+        draft.rename(place)
+    return content
+
+
 def list_adapters(data: Path) -> list[Adapter]:
     """Return the trained adapters, by name; trainings that are not done are left out."""
     found = (_read(folder) for folder in sorted(adapter_folder(data, "").glob("*")))

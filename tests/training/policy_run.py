@@ -1,7 +1,10 @@
-"""Runs of `model train grpo` through the real command: a scripted policy, the judge on the emulator, a real trainer."""
+"""Runs of a policy through the real commands: a scripted policy, the judge on the emulator, a real trainer."""
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,12 +59,16 @@ class PolicyRun:
             "LEARN_POLICY_RATE": 0.01,
             **settings,
         }
-        words = ("--adapter", "mine", "--weights", self.model, "--steps", steps, *more)
-        command = call("model", "train", "grpo", self.kernel, *words)
+        words = ("--adapter", "mine", "--weights", self.model, *more)
+        command = call("model", "train", *self.method(steps), *words)
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(
             *command, env=environment(wanted), cwd=ROOT, stdout=pipe, stderr=pipe
         )
+
+    def method(self, steps: int) -> tuple[object, ...]:
+        """The words that say how is trained."""
+        return ("grpo", self.kernel, "--steps", steps)
 
     async def run(self, *more: str, code: int = 0, **settings: object) -> str:
         """Run the command to its end and return what it printed, on one line."""
@@ -78,3 +85,10 @@ class PolicyRun:
     def batch(self, step: int) -> list[dict]:
         """The samples of a step."""
         return json.loads((self.adapter / f"batches/{step:05}.json").read_text())["samples"]
+
+
+def kill(pid: int) -> None:
+    """End the command and the process that trains as the system does when it has no memory left."""
+    children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
+    for one in (*map(int, children), pid):
+        os.kill(one, signal.SIGKILL)

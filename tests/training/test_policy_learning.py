@@ -3,9 +3,7 @@
 import asyncio
 import itertools
 import json
-import os
 import re
-import signal
 import subprocess
 import time
 
@@ -15,7 +13,7 @@ import pytest_asyncio
 from kernel_lsp.store.store import open_store
 from tests.served_model.scale import write_scale
 from tests.served_model.talking import fake_server
-from tests.training.policy_run import TRAJECTORIES, TURNS, PolicyRun
+from tests.training.policy_run import TRAJECTORIES, TURNS, PolicyRun, kill
 from tests.training.test_fine_tuning import PYTHON
 from tests.training.test_fine_tuning import pytestmark as needs_training
 from tests.unit.learn.test_cheats_earn_nothing import CHEATS, RANDOM, RIGHT, WRONG, edit
@@ -136,7 +134,7 @@ async def test_a_run_killed_at_any_place_goes_on_to_the_same_adapter(trained, tm
             assert process.returncode is None, await process.communicate()
             assert time.monotonic() < until
             await asyncio.sleep(0.02)
-        _kill(process.pid)
+        kill(process.pid)
         await process.communicate()
     (again.adapter / "steps/00002.draft/adapter").mkdir(parents=True, exist_ok=True)
     await again.run()
@@ -148,13 +146,6 @@ async def test_a_run_killed_at_any_place_goes_on_to_the_same_adapter(trained, tm
         kept = [session for session in store.list_sessions(-1) if session.startswith("grpo-mine-")]
         assert all(turn.outcome for session in kept for turn in store.list_turns(session))
     assert len(kept) == 2 * TRAJECTORIES
-
-
-def _kill(pid: int) -> None:
-    """End the command and the process that trains as the system does when it has no memory left."""
-    children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
-    for one in (*map(int, children), pid):
-        os.kill(one, signal.SIGKILL)
 
 
 @pytest.mark.thorough

@@ -7,7 +7,7 @@ import pytest
 
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.errors import CannotJudgeError, ConfigurationError, WorkloadError
-from kernel_lsp.learn import grpo_plan
+from kernel_lsp.learn import strength
 from kernel_lsp.learn.environment import target_of
 from kernel_lsp.learn.grpo_plan import plan_grpo, require_strong
 from kernel_lsp.learn.tasks import PolicyTask
@@ -87,7 +87,7 @@ async def test_a_workload_that_misses_bugs_is_refused(tmp_path, monkeypatch):
     async def measured(*_, **__) -> list[FileStrength]:
         return [report]
 
-    monkeypatch.setattr(grpo_plan, "measure_strength", measured)
+    monkeypatch.setattr(strength, "measure_strength", measured)
     planned = replace(plan(tmp_path), tasks=(PolicyTask("k", target, frozenset({"k"}), "named", named=True),))
     with open_store(tmp_path / "data") as store:
         with pytest.raises(WorkloadError, match="catches 82% of planted bugs, and 90% are needed"):
