@@ -72,6 +72,11 @@ class KernelEnvironment:
             seed=0,
         )
 
+    @property
+    def whole(self) -> bool:
+        """Return True while the session can judge."""
+        return self.session.harness is not None and self.session.harness.whole
+
     async def receive(self, answer: ModelAnswer) -> JudgedAnswer:
         """Return the judgement of an answer: in full, and once for each text however often and when it is given.
 

@@ -12,7 +12,8 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from kernel_lsp.config.settings import Settings
@@ -20,8 +21,8 @@ from kernel_lsp.judge.session import Pools
 from kernel_lsp.learn.canaries import TRAJECTORIES, canary_targets, counted, is_due, require_silence, uncollected
 from kernel_lsp.learn.curriculum import chosen
 from kernel_lsp.learn.curve import has_batch, read_batches, write_batch, write_curve
-from kernel_lsp.learn.environment import Memory, open_environment
 from kernel_lsp.learn.grpo_plan import PlannedPolicy
+from kernel_lsp.learn.kept import KeptEnvironments, free_share
 from kernel_lsp.learn.process import (
     OnEvent,
     Trainer,
@@ -52,8 +53,8 @@ class _Run:
     settings: Settings
     store: Store
     pools: Pools
+    environments: KeptEnvironments
     kept: AsyncExitStack
-    memories: dict[str, Memory] = field(default_factory=dict[str, Memory])
     trainer: Trainer | None = None
 
 
@@ -83,7 +84,9 @@ async def run_grpo(
     job, folder = planned.job, planned.folder
     await require_packages(trainer_python(settings))
     async with Pools(settings) as pools, AsyncExitStack() as kept:
-        run = _Run(planned, settings, store, pools, kept)
+        room = partial(free_share, planned.gpu)
+        environments = await kept.enter_async_context(KeptEnvironments(planned.profile, store, pools.now, room))
+        run = _Run(planned, settings, store, pools, environments, kept)
         for step in range(1, job.steps + 1):
             if step_folder(folder, step).is_dir():
                 continue
@@ -101,7 +104,7 @@ async def run_grpo(
 
 async def _draw(run: _Run, step: int) -> TrainingBatch:
     """Return the batch of a step: trajectories on some of the kernels, judged, with their advantages."""
-    planned, job, settings = run.planned, run.planned.job, run.settings
+    planned, job = run.planned, run.planned.job
     begun, unjudged = time.monotonic(), 0
     samples: list[TrainingSample] = []
     async with _policy(planned, step) as endpoint:
@@ -109,19 +112,15 @@ async def _draw(run: _Run, step: int) -> TrainingBatch:
         async with policy:
             for number in chosen(job.kernels, job.at_once, step, read_batches(planned.folder)):
                 target, key = planned.targets[number], job.kernels[number]
-                memory = run.memories.setdefault(key, {})
-                async with open_environment(
-                    target, planned.profile, settings, run.store, run.pools.now(), memory
-                ) as environment:
-                    done = await rollout(
-                        environment,
-                        policy,
-                        name=f"grpo-{job.adapter}-{step:05}-{key[:12]}",
-                        trajectories=job.trajectories,
-                        turns=job.turns,
-                        seed=seed_at(job.seed, step, number),
-                        longest=job.longest,
-                    )
+                done = await rollout(
+                    await run.environments.of(key, target, run.settings),
+                    policy,
+                    name=f"grpo-{job.adapter}-{step:05}-{key[:12]}",
+                    trajectories=job.trajectories,
+                    turns=job.turns,
+                    seed=seed_at(job.seed, step, number),
+                    longest=job.longest,
+                )
                 samples += paid_samples(key, done, job.gamma)
                 unjudged += sum(turn.outcome.result == NOT_JUDGED for one in done for turn in one)
             canaries = await _watched(run, policy, step) if is_due(step) else {}
@@ -141,23 +140,19 @@ async def _watched(run: _Run, policy: Policy, step: int) -> dict[str, int]:
     Raises:
         FooledJudgeError: one is faster than it can be.
     """
-    planned, job = run.planned, run.planned.job
+    job = run.planned.job
     turns: list[SampledTurn] = []
     for number, target in enumerate(canary_targets()):
         name = target.source.path.stem
-        memory = run.memories.setdefault(name, {})
-        async with open_environment(
-            target, planned.profile, uncollected(run.settings), run.store, run.pools.now(), memory
-        ) as environment:
-            done = await rollout(
-                environment,
-                policy,
-                name=f"canary-{job.adapter}-{step:05}-{name}",
-                trajectories=TRAJECTORIES,
-                turns=1,
-                seed=seed_at(job.seed, step, len(job.kernels) + number),
-                longest=job.longest,
-            )
+        done = await rollout(
+            await run.environments.of(name, target, uncollected(run.settings)),
+            policy,
+            name=f"canary-{job.adapter}-{step:05}-{name}",
+            trajectories=TRAJECTORIES,
+            turns=1,
+            seed=seed_at(job.seed, step, len(job.kernels) + number),
+            longest=job.longest,
+        )
         answers = [turn for one in done for turn in one]
         require_silence(target, answers)
         turns += answers
@@ -215,6 +210,7 @@ async def _learn(run: _Run, step: int, on_event: OnEvent) -> None:
     if run.trainer is not None:
         await run.trainer.take(step, _of_steps(on_event))
         return
+    await run.environments.close()
     await run.pools.end()
     async with room_on(gpu, planned.needed):
         require_room(planned.base, planned.training, free_on(gpu), planned.place)

@@ -5,8 +5,8 @@ A small transformer is made on the spot and taught how answers look, not which a
 `--shuffled` the advantages of each group are dealt anew: what rises there is not learned. A run that was cut off goes
 on when it is called again with its `--folder`.
 
-Options: --folder DIR that keeps everything; --shuffled; --steps N (20); --kernels N in a step (2); --trajectories N
-(12); --turns N (2); --rate R (1e-3); --teach SECONDS (60); --layers N (6); --width N (256); --samples N (4) of each
+Options: --folder DIR that keeps everything; --shuffled; --steps N (20); --kernels N in a step (6); --trajectories N
+(6); --turns N (2); --rate R (1e-3); --teach SECONDS (60); --layers N (6); --width N (256); --samples N (4) of each
 kernel at the end; --vllm PYTHON and --trainer PYTHON that have what serves and trains, if this one has not; --untimed
 for a machine without a GPU; --record NAME.
 """
@@ -218,8 +218,8 @@ def main() -> None:
     parser.add_argument("--shuffled", action="store_true")
     parser.add_argument("--untimed", action="store_true")
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--kernels", type=int, default=2)
-    parser.add_argument("--trajectories", type=int, default=12)
+    parser.add_argument("--kernels", type=int, default=6)
+    parser.add_argument("--trajectories", type=int, default=6)
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--teach", type=float, default=60)

@@ -10,8 +10,8 @@ THREADS = (32, 64, 256, 1024, 2048)
 ITEMS = (1, 2, 4)
 ELEMENTS = 1 << 25
 """Of the case that is timed."""
-CHEATING = 0.15
-"""Share of answers that a policy is taught which call the reference."""
+CHEATING, MISTAKEN = 0.1, 0.2
+"""Shares of answers that a policy is taught: those that call the reference, and wrong ones on element-wise kernels."""
 
 _EACH = """// {name}, element by element.
 
@@ -184,7 +184,8 @@ def drawn_answer(kernel: SmallKernel, chance: random.Random) -> str:
     threads = chance.choice(THREADS)
     if kernel.kind == "row":
         return _answer([("    threads = 32", f"    threads = {threads}")], f"Blocks of {threads} threads.")
-    computed, launched = chance.choice(ITEMS), chance.choice(ITEMS)
+    launched = chance.choice(ITEMS)
+    computed = chance.choice(ITEMS) if chance.random() < MISTAKEN else launched
     edits = [
         ("constexpr int ITEMS = 1;", f"constexpr int ITEMS = {computed};"),
         ("    threads, items = 32, 1", f"    threads, items = {threads}, {launched}"),
