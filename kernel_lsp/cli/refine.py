@@ -28,6 +28,7 @@ from kernel_lsp.cli.options import Gpu, Json, Workload
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.target import Target, make_target
+from kernel_lsp.pool.choice import opened_pool
 from kernel_lsp.refine.batch import advance_batch, begin_batch
 from kernel_lsp.refine.kernel_generation import LANGUAGES, is_plain_module, new_path, require_room
 from kernel_lsp.refine.outcome import Refinement
@@ -65,13 +66,23 @@ def refine(
         Path | None,
         typer.Option(metavar="DIR", help="Refine many kernels a turn at a time; a model answers from files in DIR."),
     ] = None,
+    pool: Annotated[
+        str | None,
+        typer.Option(metavar="local|ray|ray://HOST:PORT", help="With --turn-batch: where to judge; by default here."),
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, help="With --turn-batch: GPUs to judge on, a kernel each; by default one.")
+    ] = None,
     gpu: Gpu = None,
     json: Json = False,
 ) -> None:
     """Search for a faster variant of a kernel, or for a kernel for a PyTorch module; Ctrl-C keeps what was found."""
     if turn_batch is not None:
-        _take_turn(turn_batch, targets or [], settings_for(gpu=gpu, refine__write=write))
+        _take_turn(turn_batch, targets or [], settings_for(gpu=gpu, refine__write=write, pool__address=pool), gpus)
         return
+    if (pool, gpus) != (None, None):
+        fix = "Leave them out; --gpu names the GPU that one kernel is refined on."
+        raise ConfigurationError("--pool and --gpus are for --turn-batch.", fix=fix)
     if targets is None or len(targets) != 1:
         fix = "Name one file; or give a folder with --turn-batch to refine many kernels a turn at a time."
         raise ConfigurationError(f"`refine` works on one kernel file, and {len(targets or [])} are named.", fix=fix)
@@ -111,11 +122,11 @@ def refine(
         raise typer.Exit(INTERRUPTED)
 
 
-def _take_turn(folder: Path, kernels: list[str], settings: Settings) -> None:
+def _take_turn(folder: Path, kernels: list[str], settings: Settings, gpus: int | None) -> None:
     """Advance a batch as far as there are answers."""
     batch = begin_batch(folder, kernels, settings)
-    with opened_store(settings) as store, err.status("") as status:
-        stand = asyncio.run(advance_batch(batch, settings, store, status.update))
+    with opened_pool(settings, gpus) as pool, opened_store(settings) as store, err.status("") as status:
+        stand = asyncio.run(advance_batch(batch, settings, store, pool, status.update))
         say_notices(store)
     for trouble in stand.troubles:
         err.print(trouble, markup=False)

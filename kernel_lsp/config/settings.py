@@ -307,7 +307,7 @@ class PoolSettings(_Section):
     """The GPUs that many tasks are spread over."""
 
     address: PoolAddress = "local"
-    """Where `bench` judges: local, ray (all GPUs here, or `RAY_ADDRESS`), or ray://HOST:PORT, a cluster of Ray's."""
+    """Where `bench` and sweeps judge: local, ray (all GPUs here, or `RAY_ADDRESS`), or ray://HOST:PORT, a cluster of Ray's."""
 
 
 class PathSettings(_Section):

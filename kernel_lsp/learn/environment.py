@@ -60,7 +60,7 @@ class KernelEnvironment:
         self.prompts = Prompts(format_for(target.source, profile, settings.refine.write), settings.model.templates)
         self.task = make_task(target, profile, self.prompts)
         self.briefing = brief(session, ())
-        self.journal = Journal(store, session)
+        self.journal = Journal(store, target, settings, session.gpu)
         self._store, self._memory = store, memory
         self._bench = Workbench(
             session,

@@ -10,32 +10,36 @@ turn tells the model the same.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.choice import choose_gpu
+from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import ConfigurationError, KernelLspError, RunnerError, unforeseen
-from kernel_lsp.judge.session import Pools, Session, open_session
 from kernel_lsp.judge.target import Target, make_target
-from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.model.client import Message, estimate_tokens
 from kernel_lsp.model.profile import Profile, find_profile
-from kernel_lsp.refine.answer_handler import AnswerHandler
+from kernel_lsp.pool.protocol import LanePool
+from kernel_lsp.pool.queue import TaskQueue
 from kernel_lsp.refine.batch_files import append_line, read_answers, read_lines, read_whole_lines, write_whole
+from kernel_lsp.refine.batch_lane import (
+    BRIEF_KERNEL,
+    JUDGE_ANSWERS,
+    AnswerStep,
+    BriefedKernel,
+    SweptKernel,
+    WaitingAnswer,
+    kernel_parts,
+)
 from kernel_lsp.refine.dialogue.answer import ModelAnswer
-from kernel_lsp.refine.dialogue.conversation import PastTurn, messages, tell
+from kernel_lsp.refine.dialogue.conversation import PastTurn, messages
 from kernel_lsp.refine.dialogue.kernelbench import Style
-from kernel_lsp.refine.dialogue.prompts import Prompts
-from kernel_lsp.refine.dialogue.task import Briefing, ModelTask, format_for, make_task
+from kernel_lsp.refine.dialogue.task import Briefing
 from kernel_lsp.refine.journal import Journal
-from kernel_lsp.refine.model_session import brief, drawn_by, gpu_name, opening
-from kernel_lsp.refine.outcome import ModelTurn, Tried
-from kernel_lsp.refine.turn_outcome import NOT_JUDGED, REJECTED
-from kernel_lsp.refine.workbench import Workbench
-from kernel_lsp.runner.pool import ATTEMPTS
+from kernel_lsp.refine.model_session import gpu_name, opening
+from kernel_lsp.refine.turn_outcome import NOT_JUDGED
 from kernel_lsp.store.store import Store
 
 _FORM = 1  # of the files
@@ -149,30 +153,39 @@ def begin_batch(folder: Path, kernels: Sequence[str], settings: Settings) -> Bat
     return batch
 
 
-async def advance_batch(batch: Batch, settings: Settings, store: Store, show: Show = lambda _: None) -> Stand:
+async def advance_batch(
+    batch: Batch, settings: Settings, store: Store, pool: LanePool, show: Show = lambda _: None
+) -> Stand:
     """Judge the answers, write the next turn's requests, and so on, as far as there are answers.
 
     Can be killed at any point and called again. A kernel that cannot be opened is left out.
 
+    Args:
+        batch: the sweep.
+        settings: those in force.
+        store: takes verdicts and turns.
+        pool: the lanes that measure kernels and judge answers, each kernel in one lane at a time.
+        show: called with what is being done.
+
     Raises:
+        CannotJudgeError: no lane of the pool can be used any more.
         ConfigurationError: a file of answers is not what a batch endpoint writes.
     """
     judged, troubles = 0, dict[str, str]()
-    async with Pools(settings) as pools:
-        work = _Work(batch, settings, store, pools, troubles, show)
-        for number in range(1, batch.turns + 1):
-            folder = batch.turn(number)
-            requests, answers = folder / "requests.jsonl", folder / "answers.jsonl"
-            due = [i for i in batch.ids() if number == 1 or i in _outcomes(batch.turn(number - 1))]
-            if not requests.exists():
-                await _ask(work, number, due)
-            asked = [str(line["custom_id"]) for line in read_lines(requests)]
-            if not answers.exists():
-                return Stand(number, answers if asked else None, judged, len(asked), tuple(troubles.values()))
-            said, outcomes = read_answers(answers, troubles), _outcomes(folder)
-            judged += await _judge(work, number, {i: said[i] for i in asked if i in said and i not in outcomes})
-            if missing := [i for i in asked if i not in said]:
-                return Stand(number, answers, judged, len(missing), tuple(troubles.values()))
+    work = _Work(batch, settings, store, pool, troubles, show)
+    for number in range(1, batch.turns + 1):
+        folder = batch.turn(number)
+        requests, answers = folder / "requests.jsonl", folder / "answers.jsonl"
+        due = [i for i in batch.ids() if number == 1 or i in _outcomes(batch.turn(number - 1))]
+        if not requests.exists():
+            await _ask(work, number, due)
+        asked = [str(line["custom_id"]) for line in read_lines(requests)]
+        if not answers.exists():
+            return Stand(number, answers if asked else None, judged, len(asked), tuple(troubles.values()))
+        said, outcomes = read_answers(answers, troubles), _outcomes(folder)
+        judged += await _judge(work, number, {i: said[i] for i in asked if i in said and i not in outcomes})
+        if missing := [i for i in asked if i not in said]:
+            return Stand(number, answers, judged, len(missing), tuple(troubles.values()))
     return Stand(batch.turns, None, judged, 0, tuple(troubles.values()))
 
 
@@ -183,156 +196,182 @@ class _Work:
     batch: Batch
     settings: Settings
     store: Store
-    pools: Pools
+    pool: LanePool
     troubles: dict[str, str]
     show: Show
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """Return a GPU of the kind that judges; None for the emulator."""
+        return next(iter(self.pool.gpus), None)
+
+    def request(self, kernel: int, target: Target, turn: int, answers: Iterable[WaitingAnswer] = ()) -> SweptKernel:
+        """Return the request for a kernel, by its place in the sweep."""
+        workload, batch = target.workload, self.batch
+        return SweptKernel(
+            number=kernel,
+            path=target.source.path,
+            kernel=batch.kernels[kernel].partition("::")[2] or None,
+            workload=None if workload.in_kernel_file else workload.source.path,
+            profile=batch.profile,
+            model=batch.model,
+            write=batch.write,
+            turn=turn,
+            answers=tuple(answers),
+        )
+
+    def say(self, lane: str, what: str) -> None:
+        """Show the activity of a lane."""
+        self.show(f"{lane}: {what}")
 
 
 async def _ask(work: _Work, number: int, due: Sequence[str]) -> None:
     """Write the requests of a turn, all at once."""
     batch = work.batch
     before = [_outcomes(batch.turn(n)) for n in range(1, number)]
-    known = _briefings(batch)
+    targets = _targets(work, due)
+    known = await _briefings(work, targets, number)
     lines: list[str] = []
-    for kernel, ids in _by_kernel(batch, due).items():
-        work.show(f"turn {number}: asking about {kernel}")
+    for place, ids in _by_kernel(due).items():
+        if place not in targets or place not in known:
+            continue
         try:
-            target = _target(kernel, work.settings)
-            profile, prompts, task = _parts(target, work.settings, batch)
-            briefing = known.get(kernel) or await _brief(work, kernel, target, prompts)
-            begun = opening(prompts, task, target.baseline)
+            profile, prompts, task = kernel_parts(targets[place], work.settings, batch.profile, batch.write)
+            begun = opening(prompts, task, targets[place].baseline)
             for one in ids:
                 attempts = [*begun, *(_attempt(outcomes[one]) for outcomes in before)]
-                said = await messages(task, profile.talk, briefing, attempts, _estimate)
+                said = await messages(task, profile.talk, known[place], attempts, _estimate)
                 lines.append(json.dumps(_request(batch, profile, one, number, said), ensure_ascii=False))
         except Exception as error:  # an error on one kernel must not stop the others
-            work.troubles[kernel] = await _broken(work, error)
+            work.troubles[batch.kernels[place]] = _text(error)
     batch.turn(number).mkdir(parents=True, exist_ok=True)
     write_whole(batch.turn(number) / "requests.jsonl", "".join(f"{line}\n" for line in lines))
 
 
-async def _brief(work: _Work, kernel: str, target: Target, prompts: Prompts) -> Briefing:
-    """Return the facts that prompts tell about a kernel, gathered once and stored."""
-    if prompts.tells_facts:
-        async with open_session(target, work.settings, work.pools.now()) as session:
-            briefing = brief(session, ())
-    else:
-        briefing = Briefing(gpu_name(choose_gpu(work.settings.gpu)))
-    append_line(work.batch.folder / "briefings.jsonl", {"kernel": kernel, **asdict(briefing)})
-    return briefing
+async def _briefings(work: _Work, targets: Mapping[int, Target], number: int) -> dict[int, Briefing]:
+    """Return the facts that prompts tell about each kernel, gathered once and stored; troubles are noted."""
+    batch, found = work.batch, _known_briefings(work.batch)
+
+    def keep(told: BriefedKernel) -> None:
+        found[told.number] = told.briefing
+        kernel = batch.kernels[told.number]
+        append_line(batch.folder / "briefings.jsonl", {"kernel": kernel, **asdict(told.briefing)})
+
+    def fail(request: SweptKernel, error: KernelLspError) -> None:
+        work.troubles[batch.kernels[request.number]] = str(error)
+
+    waiting: list[SweptKernel] = []
+    for place in (place for place in targets if place not in found):
+        try:
+            prompts = kernel_parts(targets[place], work.settings, batch.profile, batch.write)[1]
+        except Exception as error:  # an error on one kernel must not stop the others
+            work.troubles[batch.kernels[place]] = _text(error)
+            continue
+        if prompts.tells_facts:
+            waiting.append(work.request(place, targets[place], number))
+        else:
+            keep(BriefedKernel(number=place, briefing=Briefing(gpu_name(work.gpu))))
+    if waiting:
+        queue = TaskQueue(waiting, fail, name=lambda request: request.number)
+        await work.pool.run(BRIEF_KERNEL, queue, keep, work.say)
+    return found
 
 
 async def _judge(work: _Work, number: int, said: Mapping[str, ModelAnswer]) -> int:
-    """Judge answers, kernel by kernel; each is stored, and then recorded in `outcomes.jsonl`."""
-    batch, judged = work.batch, 0
-    requests = read_lines(batch.turn(number) / "requests.jsonl") if said else []
-    asked = {str(r["custom_id"]): json.dumps(r["body"]["messages"], ensure_ascii=False) for r in requests}
-    for kernel, ids in _by_kernel(batch, list(said)).items():
-        work.show(f"turn {number}: judging {len(ids)} answers for {kernel}")
-        waiting = [_Waiting(one, said[one], asked[one]) for one in ids]
-        tries = 0
-        while waiting:
-            first = waiting[0]
-            try:
-                await _judge_in_turn(work, number, kernel, waiting)
-            except Exception as error:  # an error on one kernel must not stop the others
-                reason = await _broken(work, error)
-                tries = tries + 1 if first in waiting else 1
-                opened = bool(waiting and waiting[0].begun)
-                if opened and waiting[0].begun >= ATTEMPTS:
-                    _note(batch, number, waiting.pop(0), _not_judged(reason))
-                elif not opened and not isinstance(error, RunnerError):
-                    work.troubles[kernel] = reason
-                    break
-                elif not opened and tries >= ATTEMPTS:
-                    while waiting:
-                        _note(batch, number, waiting.pop(0), _not_judged(reason))
-        judged += len(ids) - len(waiting)
-    return judged
+    """Judge answers, each kernel in a lane; each is stored, and then recorded in `outcomes.jsonl`.
 
-
-@dataclass(slots=True)
-class _Waiting:
-    """An answer to be judged: the id of its request, the prompt, and how often judging it was started."""
-
-    id: str
-    answer: ModelAnswer
-    prompt: str
-    begun: int = 0
-
-
-async def _judge_in_turn(work: _Work, number: int, kernel: str, waiting: list[_Waiting]) -> None:
-    """Judge answers for one kernel in one session, and remove each from the list when it is done."""
-    target = _target(kernel, work.settings)
-    _, prompts, task = _parts(target, work.settings, work.batch)
-    async with open_session(target, work.settings, work.pools.now()) as session:
-        while waiting:
-            one = waiting[0]
-            one.begun += 1
-            line = await _judge_one(session, work, prompts, task, one, number)
-            _note(work.batch, number, waiting.pop(0), line)
-
-
-def _note(batch: Batch, number: int, one: _Waiting, line: Mapping[str, Any]) -> None:
-    known = {"custom_id": one.id, "answer": one.answer.text}
-    append_line(batch.turn(number) / "outcomes.jsonl", {**known, **line})
-
-
-def _not_judged(reason: str) -> dict[str, Any]:
-    """Return the line of an answer that repeatedly broke the judge."""
-    told = f"It could not be judged: {reason}"
-    return {"told": told, "candidate": None, "verdict": None, "outcome": NOT_JUDGED, "speedup": None}
-
-
-async def _broken(work: _Work, error: Exception) -> str:
-    """Return an error as text; workers that may have caused it are ended."""
-    broken = error if isinstance(error, KernelLspError) else unforeseen(error)
-    if isinstance(broken, RunnerError):
-        await work.pools.end()
-    return str(broken)
-
-
-async def _judge_one(
-    session: Session, work: _Work, prompts: Prompts, task: ModelTask, one: _Waiting, number: int
-) -> dict[str, Any]:
-    """Judge and store one answer; return its line in `outcomes.jsonl`."""
-    batch, verdicts = work.batch, list[Verdict]()
-    journal = Journal(work.store, session)
-
-    def record(tried: Tried) -> None:
-        if tried.verdict is not None:
-            work.store.save_verdict(tried.verdict.model_dump(mode="json"))
-            verdicts.append(tried.verdict)
-
-    bench = Workbench(
-        session,
-        work.settings.refine.budget,
-        on_progress=lambda _: None,
-        on_tried=record,
-        on_exchange=lambda said: journal.exchanged(f"{batch.name}-{one.id}", said),
-        on_confirmed=None,
-        seed=0,
-    )
-    drawn = drawn_by(find_profile(batch.profile), batch.model, _seed(one.id, number))
-    turn = ModelTurn(0, number, one.prompt, one.answer, drawn)
-    bench.heard(turn)
-    received = await AnswerHandler(bench, task, remember=False).receive(one.answer)
-    told = tell(prompts, received.outcome)
-    bench.exchanged(turn, received, told)
-    best, outcome = bench.result.best, received.outcome
-    return {
-        "told": told,
-        "candidate": received.candidate.digest if received.candidate else None,
-        "verdict": verdicts[-1].id if verdicts else None,
-        "outcome": REJECTED if isinstance(outcome, str) else outcome.verdict.value,
-        "speedup": best.speedup if best else None,
+    Returns:
+        The number of answers that have an outcome now.
+    """
+    if not said:
+        return 0
+    batch = work.batch
+    asked = {str(line["custom_id"]): line for line in read_lines(batch.turn(number) / "requests.jsonl")}
+    waiting = {
+        one: WaitingAnswer(
+            id=one,
+            answer=answer,
+            prompt=json.dumps(asked[one]["body"]["messages"], ensure_ascii=False),
+            seed=_seed(one, number),
+        )
+        for one, answer in said.items()
     }
+    targets = _targets(work, list(said))
+    journals = {place: Journal(work.store, target, work.settings, work.gpu) for place, target in targets.items()}
+    judging = _Judging(work, number, waiting, journals)
+    requests = [
+        work.request(place, targets[place], number, (waiting[one] for one in ids))
+        for place, ids in _by_kernel(list(said)).items()
+        if place in targets
+    ]
+    queue = TaskQueue(requests, judging.fail, rest=judging.rest, name=_ids)
+    await work.pool.run(JUDGE_ANSWERS, queue, judging.take, work.say)
+    return len(said) - len(waiting)
 
 
-def _parts(target: Target, settings: Settings, batch: Batch) -> tuple[Profile, Prompts, ModelTask]:
-    profile = find_profile(batch.profile)
-    prompts = Prompts(format_for(target.source, profile, batch.write), settings.model.templates)
-    return profile, prompts, make_task(target, profile, prompts)
+@dataclass(frozen=True, slots=True)
+class _Judging:
+    """Keeps what lanes tell of a turn's answers: `waiting` are those without an outcome, `begun` those under way."""
+
+    work: _Work
+    number: int
+    waiting: dict[str, WaitingAnswer]
+    journals: Mapping[int, Journal]
+    begun: set[str] = field(default_factory=set[str])
+
+    def take(self, step: AnswerStep) -> None:
+        """Keep a step."""
+        if step.verdict is not None:
+            self.work.store.save_verdict(step.verdict.model_dump(mode="json"))
+        elif step.exchange is not None:
+            self.journals[step.number].exchanged(f"{self.work.batch.name}-{step.id}", step.exchange)
+        elif step.line is not None:
+            self._note(step.id, step.line)
+        else:
+            self.begun.add(step.id)
+
+    def rest(self, request: SweptKernel) -> tuple[SweptKernel | None, SweptKernel | None]:
+        """Return requests for the answer at which a lane broke, all of them if it was at none, and for the others."""
+        left = [one for one in request.answers if one.id in self.waiting]
+        suspects = [one for one in left if one.id in self.begun] or left
+        self.begun.difference_update(one.id for one in suspects)
+        parts = (tuple(suspects), tuple(one for one in left if one not in suspects))
+        first, others = (request.model_copy(update={"answers": part}) if part else None for part in parts)
+        return first, others
+
+    def fail(self, request: SweptKernel, error: KernelLspError) -> None:
+        """Give up answers that broke workers again and again; a kernel that cannot be opened is a trouble."""
+        if not isinstance(error, RunnerError):
+            self.work.troubles[self.work.batch.kernels[request.number]] = str(error)
+            return
+        told = f"It could not be judged: {error}"
+        for one in request.answers:
+            line = {"told": told, "candidate": None, "verdict": None, "outcome": NOT_JUDGED, "speedup": None}
+            self._note(one.id, line)
+
+    def _note(self, one: str, line: Mapping[str, Any]) -> None:
+        known = {"custom_id": one, "answer": self.waiting.pop(one).answer.text}
+        append_line(self.work.batch.turn(self.number) / "outcomes.jsonl", {**known, **line})
+
+
+def _ids(request: SweptKernel) -> tuple[str, ...]:
+    return tuple(one.id for one in request.answers)
+
+
+def _text(error: Exception) -> str:
+    return str(error if isinstance(error, KernelLspError) else unforeseen(error))
+
+
+def _targets(work: _Work, ids: Sequence[str]) -> dict[int, Target]:
+    """Return the targets of the kernels of these requests by their places; one that cannot be read is a trouble."""
+    found: dict[int, Target] = {}
+    for place in _by_kernel(ids):
+        kernel = work.batch.kernels[place]
+        try:
+            found[place] = _target(kernel, work.settings)
+        except Exception as error:  # an error on one kernel must not stop the others
+            work.troubles[kernel] = _text(error)
+    return found
 
 
 def _target(name: str, settings: Settings) -> Target:
@@ -340,10 +379,11 @@ def _target(name: str, settings: Settings) -> Target:
     return make_target(Path(path), kernel or None, problems=settings.kernelbench.root, folders=settings.workloads)
 
 
-def _by_kernel(batch: Batch, ids: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def _by_kernel(ids: Sequence[str]) -> dict[int, list[str]]:
+    """Return requests by the place of their kernel."""
+    found: dict[int, list[str]] = {}
     for one in ids:
-        found.setdefault(batch.kernels[int(one.partition("-")[0])], []).append(one)
+        found.setdefault(int(one.partition("-")[0]), []).append(one)
     return found
 
 
@@ -379,13 +419,13 @@ def _read_batch(file: Path) -> Batch:
         raise ConfigurationError(f"The sweep cannot be read: {error}.", file, fix="Begin another one.") from None
 
 
-def _briefings(batch: Batch) -> dict[str, Briefing]:
-    """Return the facts on each kernel that were gathered at the first turn."""
+def _known_briefings(batch: Batch) -> dict[int, Briefing]:
+    """Return the facts on each kernel that were gathered at the first turn, by its place."""
     found: dict[str, Briefing] = {}
     for line in read_whole_lines(batch.folder / "briefings.jsonl"):
         lists = {name: tuple(line[name]) for name in ("facts", "standing", "tried")}
         found[str(line["kernel"])] = Briefing(line["gpu"], line["device"], **lists)
-    return found
+    return {place: found[kernel] for place, kernel in enumerate(batch.kernels) if kernel in found}
 
 
 def _outcomes(folder: Path) -> dict[str, dict[str, Any]]:

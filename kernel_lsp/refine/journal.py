@@ -4,8 +4,10 @@ import hashlib
 import re
 from dataclasses import replace
 
+from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.judge.measure.digest import policy_digest
-from kernel_lsp.judge.session import Session
+from kernel_lsp.judge.target import Target
 from kernel_lsp.refine.dialogue.task import normalised
 from kernel_lsp.refine.outcome import Exchange, Tried
 from kernel_lsp.refine.turn_outcome import Circumstances, turn_outcome
@@ -16,15 +18,21 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 class Journal:
-    """Writes the turns of searches in one session to a store."""
+    """Writes the turns of searches on one kernel to a store.
 
-    def __init__(self, store: Store, session: Session) -> None:
-        target, settings = session.target, session.settings
+    Args:
+        store: takes them.
+        target: the kernel.
+        settings: in force at its file.
+        gpu: that candidates run on; None for the emulator.
+    """
+
+    def __init__(self, store: Store, target: Target, settings: Settings, gpu: Gpu | None) -> None:
         self._store, self._target = store, kernel_key(target.baseline)
         self._circumstances = Circumstances(
             kernel=str(target.source.path.absolute()),
             language=str(target.language),
-            gpu=session.gpu.name if session.gpu else None,
+            gpu=gpu.name if gpu else None,
             judge=policy_digest(),
             collect=settings.learn.collect,
         )

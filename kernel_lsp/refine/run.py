@@ -110,7 +110,7 @@ async def refine_target(
     async with open_session(target, settings, pool, builders, say) as session:
         _require_sound(session)
         on_open()
-        journal = Journal(store, session)
+        journal = Journal(store, target, settings, session.gpu)
 
         def record(tried: Tried) -> None:
             journal.tried(search, tried)

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from kernel_lsp.store.store import open_store
 from tests.unit.pool.ray_cluster import RayCluster, needs_ray
+from tests.unit.refine import test_sweeps_by_turns as sweeps
 
 pytestmark = [*needs_ray, pytest.mark.timeout(600)]
 
@@ -120,6 +122,32 @@ def test_every_task_has_one_verdict_though_a_machine_and_the_driver_die(cluster)
     assert verdicts(found) == verdicts(lines(cluster, "local.jsonl"))
     assert [line["eager"]["verdict"] for line in found if line["index"] == 9] == ["RUN_FAILED"]
     assert {line["where"]["lane"] for line in lines(cluster, "local.jsonl")} == {"emulator"}
+
+
+def test_a_sweep_judged_on_a_cluster_is_the_sweep_that_this_machine_judges(cluster):
+    for pool in ("local", f"ray://{cluster.address}"):
+        (folder := cluster.folder / f"sweep_{pool[:3]}").mkdir()
+        home = {"KERNEL_LSP_PATHS_DATA": str(folder / "home/data"), "KERNEL_LSP_JUDGE_FAMILIES": "normal"}
+        turns = {"KERNEL_LSP_REFINE_TURNS": "3", "KERNEL_LSP_MODEL_PROFILE": "general"}
+        names = []
+        for n in (2, 3, 4):
+            names.append(name := f"{folder.name}/scale_{n}.cu")
+            (cluster.folder / name).write_text(sweeps.KERNEL.format(n=n))
+            (folder / f"scale_{n}_workload.py").write_text(sweeps.WORKLOAD.format(n=n))
+        for turn in (1, 2):
+            asked = ("refine", "--turn-batch", f"{folder.name}/sweep", "--pool", pool, *(names if turn == 1 else ()))
+            run = cluster.command(*asked, **home, **turns)
+            said, complaints = run.communicate(timeout=300)
+            assert run.returncode == 0, said + complaints
+            if turn == 1:
+                sweeps.answered(folder, turn)
+    here, there = (sweeps.kept(cluster.folder / f"sweep_{name}") for name in ("loc", "ray"))
+    assert here == there
+    assert (len(here[0]), len(here[1])) == (3 * 4, 3)
+    with open_store(cluster.folder / "sweep_ray/home/data") as store:
+        lanes = [store.find_verdict(row.id)["evidence"]["where"]["lane"] for row in store.list_verdicts()]
+    assert len(lanes) == 3
+    assert all(lane.endswith("/0") for lane in lanes)
 
 
 def verdicts(found: list[dict]) -> dict[str, tuple]:

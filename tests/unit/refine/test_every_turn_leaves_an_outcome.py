@@ -101,7 +101,9 @@ async def test_what_lost_a_race_is_kept_as_that(tmp_path, store, monkeypatch):
     async with open_session(target, load_settings()[0]) as session:
         monkeypatch.setattr(session, "gpu", SimpleNamespace(name="NVIDIA H200"))
         turn = ModelTurn(3, 2, "[]", ModelAnswer("so", "hm"), Drawn("tiny", "general"))
-        Journal(store, session).exchanged("raced", Exchange(turn, target.baseline, RACED, None, "too slow"))
+        Journal(store, target, session.settings, session.gpu).exchanged(
+            "raced", Exchange(turn, target.baseline, RACED, None, "too slow")
+        )
     [stored] = store.list_turns("raced")
     assert (stored.number, stored.answer, stored.verdict) == (2, "<think>\nhm\n</think>\nso", None)
     assert stored.outcome["speedup"] == 0.8

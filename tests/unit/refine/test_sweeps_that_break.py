@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_sweeps_by_turns import KERNEL, WORKLOAD
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import KernelLspError, RunnerError
-from kernel_lsp.refine import batch as sweeps
+from kernel_lsp.judge.target import Target
+from kernel_lsp.pool.local import LocalPool
+from kernel_lsp.refine import batch_lane
 from kernel_lsp.refine.batch import NOT_JUDGED, Batch, Stand, advance_batch
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.store.store import Store
@@ -20,9 +23,13 @@ Fault = Callable[[str], Exception | None]
 
 def begun(folder: Path, kernels: int) -> Batch:
     """A sweep of one turn, each of whose kernels has an answer."""
-    batch = Batch(folder, tuple(f"k{n}.cu" for n in range(kernels)), "general", "m", 1, 1, "batch-x")
+    paths = [folder / f"k{n}.cu" for n in range(kernels)]
+    batch = Batch(folder, tuple(map(str, paths)), "general", "m", 1, 1, "batch-x")
     turn = batch.turn(1)
     turn.mkdir(parents=True)
+    for path in paths:
+        path.write_text(KERNEL.format(n=2))
+        path.with_name(f"{path.stem}_workload.py").write_text(WORKLOAD.format(n=2))
     asked, said = [], []
     for one in batch.ids():
         asked.append({"custom_id": one, "body": {"messages": []}})
@@ -43,24 +50,23 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Exception]]:
             raise due[what].pop(0)
 
     @asynccontextmanager
-    async def opened(target: str, *_: object) -> AsyncGenerator[None]:
-        break_if_due(target)
+    async def opened(target: Target, *_: object) -> AsyncGenerator[None]:
+        break_if_due(target.source.path.name)
         yield
 
     async def judged(*arguments: Any) -> dict[str, Any]:
         break_if_due(arguments[4].answer.text)
         return {"told": "", "candidate": "c", "verdict": "v", "outcome": "SAME", "speedup": None}
 
-    monkeypatch.setattr(sweeps, "open_session", opened)
-    monkeypatch.setattr(sweeps, "_judge_one", judged)
-    monkeypatch.setattr(sweeps, "_target", lambda name, _: name)
-    monkeypatch.setattr(sweeps, "_parts", lambda *_: (None, None, None))
+    monkeypatch.setattr(batch_lane, "open_session", opened)
+    monkeypatch.setattr(batch_lane, "_judge", judged)
+    monkeypatch.setattr(batch_lane, "kernel_parts", lambda *_: (None, None, None))
     return due
 
 
 async def advanced(batch: Batch, tmp_path: Path) -> tuple[Stand, dict[str, dict[str, Any]]]:
     with Store(tmp_path / "store") as store:
-        stand = await advance_batch(batch, Settings(), store)
+        stand = await advance_batch(batch, Settings(), store, LocalPool((), Settings()))
     lines = (batch.turn(1) / "outcomes.jsonl").read_text().splitlines()
     return stand, {line["custom_id"]: line for line in map(json.loads, lines)}
 

@@ -11,7 +11,9 @@ from test_sweeps_by_turns import KERNEL, WORKLOAD
 
 from kernel_lsp.config.settings import JudgeSettings, PathSettings, Settings
 from kernel_lsp.judge.session import Session
-from kernel_lsp.refine import batch as sweeps
+from kernel_lsp.pool.lane import Lane
+from kernel_lsp.pool.local import LocalPool
+from kernel_lsp.refine import batch_lane
 from kernel_lsp.refine.batch import NOT_JUDGED, Batch, advance_batch
 from kernel_lsp.runner.pool import Flavour
 from kernel_lsp.store.store import Store
@@ -53,19 +55,19 @@ def pid_of(what: str, session: Session) -> int:
 async def test_every_answer_is_judged_or_says_why_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     due = {"scale_2.cu": ["oracle", "oracle"], "scale_3.cu": ["builder"], "scale_4.cu": ["zygote"]}
-    judge_one = sweeps._judge_one  # pyright: ignore[reportPrivateUsage]
+    judge_one = batch_lane._judge  # pyright: ignore[reportPrivateUsage]
 
-    async def judged(session: Session, *arguments: Any) -> dict[str, Any]:
+    async def judged(lane: Lane, session: Session, *arguments: Any) -> dict[str, Any]:
         if waiting := due[session.target.source.path.name]:
             os.kill(pid_of(waiting.pop(0), session), signal.SIGKILL)
-        return await judge_one(session, *arguments)
+        return await judge_one(lane, session, *arguments)
 
-    monkeypatch.setattr(sweeps, "_judge_one", judged)
+    monkeypatch.setattr(batch_lane, "_judge", judged)
     batch = begun(tmp_path, 3)
     paths = PathSettings(data=tmp_path / "data", cache=tmp_path / "cache")
     settings = Settings(paths=paths, judge=JudgeSettings(families=["normal"]))
     with Store(tmp_path / "store") as store:
-        stand = await advance_batch(batch, settings, store)
+        stand = await advance_batch(batch, settings, store, LocalPool((), settings))
     assert (stand.waits_for, stand.judged, stand.troubles) == (None, 3, ())
     lines = [json.loads(line) for line in (batch.turn(1) / "outcomes.jsonl").read_text().splitlines()]
     assert not any(due.values()), "all were killed"

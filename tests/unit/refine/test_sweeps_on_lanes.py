@@ -1,0 +1,90 @@
+"""Sweeps judged in lanes elsewhere: what travels, what comes back, and options that need a sweep."""
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+from test_sweeps_by_turns import KERNEL, WORKLOAD
+from typer.testing import CliRunner
+
+from kernel_lsp.cli.refine import app
+from kernel_lsp.config.settings import JudgeSettings, PathSettings, Settings
+from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.pool.files import PackedFile, packed, unpacked
+from kernel_lsp.pool.lane import opened_lane
+from kernel_lsp.pool.remote import find_work
+from kernel_lsp.refine.batch_lane import JUDGE_ANSWERS, AnswerStep, SweptKernel, WaitingAnswer
+from kernel_lsp.refine.dialogue.answer import ModelAnswer
+
+ANSWER = """```
+<<<<<<< SEARCH
+    if (i < n) y[i] = 2 * x[i];
+=======
+    if (i < n) y[i] = 3 * x[i] - x[i];
+>>>>>>> REPLACE
+```
+"""
+PROFILE = (Path(__file__).parents[3] / "kernel_lsp/model/profiles/general.toml").read_text()
+
+
+@pytest.mark.asyncio
+async def test_a_machine_without_the_files_judges_an_answer_as_one_that_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.chdir(tmp_path)
+    (mine := tmp_path / "mine").mkdir()
+    (mine / "scale.cu").write_text(KERNEL.format(n=2))
+    (mine / "far_workload.py").write_text("from beside import EXTRA\n" + WORKLOAD.format(n=2))
+    (mine / "beside.py").write_text("EXTRA = 1\n")
+    (mine / "talker.toml").write_text(PROFILE)
+    request = SweptKernel(
+        number=7,
+        path=Path("mine/scale.cu"),
+        kernel=None,
+        workload=Path("mine/far_workload.py"),
+        profile=str(mine / "talker.toml"),
+        model="m",
+        write=None,
+        turn=3,
+        answers=tuple(
+            WaitingAnswer(id=f"0007-{n:02}", answer=ModelAnswer(text), prompt="[]", seed=n)
+            for n, text in enumerate((ANSWER, "I cannot."))
+        ),
+    )
+    files = msgspec.json.decode(msgspec.json.encode(packed(JUDGE_ANSWERS.files(request))), type=list[PackedFile])
+    assert {Path(file.name).name for file in files} == {"scale.cu", "far_workload.py", "beside.py", "talker.toml"}
+    shutil.rmtree(mine)
+    placed = unpacked(files, tmp_path / "there")
+    work = find_work(JUDGE_ANSWERS.name)
+    there = work.request.model_validate_json(placed.request(request.model_dump_json()))
+    told: list[str] = []
+    settings = Settings(
+        paths=PathSettings(data=tmp_path / "data", cache=tmp_path / "cache"), judge=JudgeSettings(families=["normal"])
+    )
+    async with opened_lane(None, settings, "lane 1", lambda _: None) as lane:
+        await work.attend(lane, there, lambda step: told.append(placed.answer(step.model_dump_json())), None)
+    steps = [AnswerStep.model_validate_json(text) for text in told]
+    assert str(tmp_path / "there") not in "".join(told)
+    assert {step.number for step in steps} == {7}
+    assert [step.id for step in steps if (step.verdict, step.exchange, step.line) == (None,) * 3] == [
+        "0007-00",
+        "0007-01",
+    ]
+    [verdict] = [step.verdict for step in steps if step.verdict]
+    assert (verdict.verdict, verdict.evidence.where.lane) == ("UNTIMED", "lane 1")
+    lines = {step.id: step.line for step in steps if step.line}
+    assert [line["outcome"] for line in lines.values()] == ["UNTIMED", "REJECTED"]
+    assert lines["0007-00"]["verdict"] == verdict.id
+    said = [step.exchange for step in steps if step.exchange and step.id == "0007-00"]
+    assert [one.verdict is not None for one in said] == [False, True]
+    assert said[-1].candidate is not None
+    assert said[-1].candidate.kernel.path == Path("mine/scale.cu")
+
+
+@pytest.mark.parametrize("option", [("--pool", "ray"), ("--gpus", "2")])
+def test_one_kernel_is_not_refined_on_a_pool(option: tuple[str, str]) -> None:
+    error = CliRunner().invoke(app, ["kernel.cu", *option]).exception
+    assert isinstance(error, ConfigurationError)
+    assert error.message == "--pool and --gpus are for --turn-batch."
