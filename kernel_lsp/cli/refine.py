@@ -71,7 +71,8 @@ def refine(
         typer.Option(metavar="local|ray|ray://HOST:PORT", help="With --turn-batch: where to judge; by default here."),
     ] = None,
     gpus: Annotated[
-        int | None, typer.Option(min=1, help="With --turn-batch: GPUs to judge on, a kernel each; by default one.")
+        int | None,
+        typer.Option(min=1, help="GPUs of one kind to race, or with --turn-batch judge, on; by default one."),
     ] = None,
     gpu: Gpu = None,
     json: Json = False,
@@ -80,14 +81,15 @@ def refine(
     if turn_batch is not None:
         _take_turn(turn_batch, targets or [], settings_for(gpu=gpu, refine__write=write, pool__address=pool), gpus)
         return
-    if (pool, gpus) != (None, None):
-        fix = "Leave them out; --gpu names the GPU that one kernel is refined on."
-        raise ConfigurationError("--pool and --gpus are for --turn-batch.", fix=fix)
+    if pool is not None:
+        fix = "Leave it out; --gpus races one kernel's candidates on several GPUs of this machine."
+        raise ConfigurationError("--pool is for --turn-batch.", fix=fix)
     if targets is None or len(targets) != 1:
         fix = "Name one file; or give a folder with --turn-batch to refine many kernels a turn at a time."
         raise ConfigurationError(f"`refine` works on one kernel file, and {len(targets or [])} are named.", fix=fix)
     file, _, kernel = targets[0].partition("::")
-    settings = settings_for(Path(file), gpu=gpu, refine__budget=budget, refine__strategy=strategy, refine__write=write)
+    asked = {"budget": budget, "strategy": strategy, "write": write, "gpus": gpus}
+    settings = settings_for(Path(file), gpu=gpu, **{f"refine__{name}": value for name, value in asked.items()})
     aim = make_target(
         Path(file), kernel or None, workload, problems=settings.kernelbench.root, folders=settings.workloads
     )
@@ -146,7 +148,16 @@ async def _refine(target: Target, settings: Settings, store: Store) -> Refinemen
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
             shown.enter_context(view)
 
-        return await refine_target(target, settings, store, stop, on_open=begin, on_progress=view.show, say=say_note)
+        return await refine_target(
+            target,
+            settings,
+            store,
+            stop,
+            on_open=begin,
+            on_progress=view.show,
+            say=say_note,
+            gpus=settings.refine.gpus,
+        )
 
 
 class _View:

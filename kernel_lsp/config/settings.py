@@ -126,6 +126,8 @@ class RefineSettings(_Section):
 
     budget: Seconds = Field(default=120.0, gt=0)
     """Time for a search from when it is asked for, measuring the kernel included, such as 120s or 5m."""
+    gpus: int = Field(default=1, ge=1)
+    """GPUs of one kind that race candidates; each race is on one of them, and only the first judges in full."""
     proposers: Annotated[list[Proposer], Names] = ["rewriter", "tuner"]
     """Who proposes candidates, in this order: `rewriter`, `tuner`, or a function of your own as `module:name`."""
     strategy: Literal["tuner-only", "serial", "beam", "archive", "tree", "tuner-then-model"] = "tuner-then-model"
@@ -307,7 +309,7 @@ class PoolSettings(_Section):
     """The GPUs that many tasks are spread over."""
 
     address: PoolAddress = "local"
-    """Where `bench` and sweeps judge: local, ray (all GPUs here, or `RAY_ADDRESS`), or ray://HOST:PORT, a cluster of Ray's."""
+    """Where `bench` and sweeps judge: local, ray (all GPUs here, or `RAY_ADDRESS`), or ray://HOST:PORT."""
 
 
 class PathSettings(_Section):

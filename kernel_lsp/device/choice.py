@@ -1,6 +1,6 @@
 """Chooses the GPU to use, and the device that candidates are built for: decided here and nowhere else."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from kernel_lsp.device.architectures import base_arch
 from kernel_lsp.device.device import DEFAULT_ARCH, Device, device_named, device_of
@@ -44,6 +44,12 @@ def choose_gpus(wanted: str | None, count: int | None) -> tuple[Gpu, ...]:
     if count is not None and count > len(found):
         raise CannotJudgeError(f"{count} GPUs are asked for, and this machine shows {len(found)}.", fix="See --gpus.")
     return tuple(sorted(found, key=lambda gpu: gpu != first))[: count or 1]
+
+
+def equal_gpus(first: Gpu | None, most: int, taken: Container[str] = ()) -> tuple[Gpu, ...]:
+    """Return further GPUs of the same kind as the first, at most `most`; `taken` are UUIDs of those to leave alone."""
+    found = [gpu for gpu in find_gpus() if first is not None and gpu.uuid != first.uuid and gpu.name == first.name]
+    return tuple(gpu for gpu in found if gpu.uuid not in taken)[:most]
 
 
 def target_device(gpu: Gpu | None, architectures: Sequence[str]) -> Device:

@@ -4,11 +4,12 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.choice import choose_gpu
+from kernel_lsp.device.choice import choose_gpu, equal_gpus
 from kernel_lsp.errors import CannotJudgeError, ConfigurationError, WorkloadError
 from kernel_lsp.judge.building import Builders
 from kernel_lsp.judge.session import Session, open_session
@@ -17,7 +18,9 @@ from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.model.client import Limits, ModelClient
 from kernel_lsp.model.endpoint import find_endpoint
 from kernel_lsp.model.profile import find_profile
+from kernel_lsp.pool.lane import shared
 from kernel_lsp.refine.dialogue.task import format_for
+from kernel_lsp.refine.further_gpus import further_sessions, used_by_models
 from kernel_lsp.refine.journal import Journal
 from kernel_lsp.refine.kernel_generation import is_plain_module
 from kernel_lsp.refine.outcome import Exchange, Refinement, Tried
@@ -81,6 +84,7 @@ async def refine_target(
     on_confirmed: Callable[[Verdict], None] | None = None,
     say: Callable[[str], None] = lambda _: None,
     wishes: Sequence[str] = (),
+    gpus: int = 1,
 ) -> Refinement:
     """Search until the budget is spent, nothing helps or `stop` is set; results are stored at once.
 
@@ -98,6 +102,7 @@ async def refine_target(
         on_confirmed: called with the verdict on a confirmed gain before its final checks; it is not stored.
         say: called with early messages for the waiting user (`open_session`).
         wishes: sentences of the user's for a model's prompts; those added meanwhile go into the next prompt.
+        gpus: of one kind, to race candidates on; those that model servers use are left alone.
 
     Raises:
         KernelLspError: there is no GPU, or no model where one is needed, or the kernel, its workload or a proposer
@@ -107,8 +112,13 @@ async def refine_target(
     require_gpu(settings)
     require_way(target.source, settings)
     search = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
-    async with open_session(target, settings, pool, builders, say) as session:
+    async with AsyncExitStack() as stack:
+        first = choose_gpu(pool.gpu if pool and pool.gpu else settings.gpu)
+        further = equal_gpus(first, gpus - 1, used_by_models()) if gpus > 1 else ()
+        settings = shared(settings, 1 + len(further))
+        session = await stack.enter_async_context(open_session(target, settings, pool, builders, say))
         _require_sound(session)
+        others = await stack.enter_async_context(further_sessions(session, settings, further, say))
         on_open()
         journal = Journal(store, target, settings, session.gpu)
 
@@ -130,6 +140,7 @@ async def refine_target(
             on_confirmed=on_confirmed,
             wishes=wishes,
             spent=time.perf_counter() - asked,
+            others=others,
         )
 
 

@@ -25,6 +25,7 @@ async def refine(
     seed: int = 0,
     wishes: Sequence[str] = (),
     spent: float = 0.0,
+    others: Sequence[Session] = (),
 ) -> Refinement:
     """Search for a faster variant of the session's target; no new work is started after `budget` seconds.
 
@@ -41,6 +42,7 @@ async def refine(
         seed: of all that is random.
         wishes: sentences of the user's for a model's prompts; they may grow meanwhile.
         spent: seconds of the budget that are gone already.
+        others: sessions on equal GPUs, which race candidates too; they may become more meanwhile.
 
     Raises:
         ConfigurationError: a proposer or a profile that the settings name cannot be used.
@@ -57,6 +59,7 @@ async def refine(
         seed=seed,
         wishes=wishes,
         spent=spent,
+        others=others,
     )
     if (why := bench.settled() or bench.out_of_time()) is not None:
         bench.finish(why)

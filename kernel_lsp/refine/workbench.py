@@ -7,8 +7,9 @@ variant with the verdict FASTER is ever suggested.
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
+from typing import Never
 
 from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.compiler.plan import Launch
@@ -38,7 +39,7 @@ from kernel_lsp.refine.progress import Best, SearchProgress, Talking
 from kernel_lsp.refine.proposer import Facts, Feedback, Proposer
 from kernel_lsp.refine.proposers import MakeProposers, find_proposers, tuners_for
 from kernel_lsp.refine.pruning import reason_to_drop
-from kernel_lsp.runner.shield import start
+from kernel_lsp.runner.shield import start, together
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import find_kernels
 
@@ -66,7 +67,7 @@ class _Checked:
 
 
 class Workbench:
-    """One search in one session."""
+    """One search: races in one session or several on equal GPUs, full judgements in the first."""
 
     def __init__(
         self,
@@ -80,7 +81,9 @@ class Workbench:
         seed: int,
         wishes: Sequence[str] = (),
         spent: float = 0.0,
+        others: Sequence[Session] = (),
     ) -> None:
+        self._others = others  # which may become more
         self.session, self.budget, self.seed, self.spent = session, budget, seed, spent
         self.result = Refinement()
         self.talking, self.wishes = Talking(), wishes
@@ -287,8 +290,9 @@ class Workbench:
     async def _propose(self, proposers: Sequence[Proposer]) -> list[Candidate]:
         """Return the next few candidates, from each proposer in turn, without earlier ones."""
         found: list[Candidate] = []
+        most = _RACE * (1 + len(self._others))
         for proposer in proposers:
-            while len(found) < _RACE and (more := await proposer.next(_RACE - len(found))):
+            while len(found) < most and (more := await proposer.next(most - len(found))):
                 fresh = [c for c in more if c.digest not in self._seen]
                 self._seen.update(c.digest for c in fresh)
                 found += fresh
@@ -298,29 +302,39 @@ class Workbench:
     async def _race(
         self, candidates: Sequence[Candidate], proposers: Sequence[Proposer], base_ratio: float
     ) -> list[RaceResult]:
-        """Build, check and race candidates, and tell the proposers the outcome of each."""
+        """Build, check and race candidates, and tell the proposers the outcome of each.
+
+        Each session has its share of them, which races against the baseline there.
+        """
         self.show(f"building {len(candidates)} candidates")
-        building = {c.digest: start(self._build(c)) for c in candidates}
+        sessions = (self.session, *self._others)[: len(candidates)]
+        shares = [(session, candidates[place :: len(sessions)]) for place, session in enumerate(sessions)]
+        building = {c.digest: start(self._build(c, session)) for session, share in shares for c in share}
         await asyncio.wait(building.values(), timeout=max(self.left(), 1.0))
-        candidates = [c for c in candidates if building[c.digest].done()]  # the others ran out of time
-        builds = [building[c.digest].result() for c in candidates]
+        races: list[Coroutine[object, Never, list[RaceResult]]] = []
         async with self._measuring:
-            return await self._race_built(candidates, builds, proposers, base_ratio)
+            for session, share in shares:
+                built = [c for c in share if building[c.digest].done()]  # the others ran out of time
+                builds = [building[c.digest].result() for c in built]
+                races.append(self._race_built(session, built, builds, proposers, base_ratio))
+            return [result for results in await together(races) for result in results]
 
     async def built(self, candidate: Candidate) -> Built | None:
         """Return the build of a candidate, from the cache if it was tried; None where it does not build."""
         built = await self._build(candidate)
         return None if isinstance(built, Ruling) or not built.ok else built
 
-    async def _build(self, candidate: Candidate) -> Built | Ruling:
+    async def _build(self, candidate: Candidate, session: Session | None = None) -> Built | Ruling:
         """Return a build, or a ruling on why this machine cannot build it; the search goes on then."""
+        session = session or self.session
         try:
-            return await self.session.builders.build(self.session.target.workload, candidate)
+            return await session.builders.build(session.target.workload, candidate)
         except CannotJudgeError as error:
             return Ruling(Outcome.BUILD_FAILED, Stage.BUILD, error.message)
 
     async def _race_built(
         self,
+        session: Session,
         candidates: Sequence[Candidate],
         builds: Sequence[Built | Ruling],
         proposers: Sequence[Proposer],
@@ -328,17 +342,19 @@ class Workbench:
     ) -> list[RaceResult]:
         self.show(f"checking {sum(isinstance(b, Built) and b.ok for b in builds)} candidates")
         room = asyncio.Semaphore(_CHECKS_AT_ONCE)
-        checked = await asyncio.gather(*(self._check(c, b, room) for c, b in zip(candidates, builds, strict=True)))
+        checked = await asyncio.gather(
+            *(self._check(session, c, b, room) for c, b in zip(candidates, builds, strict=True))
+        )
         ready = [c.subject for c in checked if c.subject is not None]
         standings: list[RaceResult] = []
         try:
             if ready:
                 self.show(f"racing {len(ready)} candidates")
-                standings = await race(self.session, ready, self._random)
+                standings = await race(session, ready, self._random)
                 self._counts["raced"] += len(ready)
         finally:
             for subject in ready:
-                await self._leave(subject)
+                await _leave(session, subject)
         for standing in standings:
             self._keep_cases(standing.subject.candidate, [CaseResult(c.ratio, c.interval) for c in standing.cases])
         by_digest = {s.subject.candidate.digest: s for s in standings}
@@ -346,8 +362,10 @@ class Workbench:
             self._tell(entry, by_digest.get(entry.candidate.digest), proposers, base_ratio)
         return standings
 
-    async def _check(self, candidate: Candidate, built: Built | Ruling, room: asyncio.Semaphore) -> _Checked:
-        measured = self.session.measured
+    async def _check(
+        self, session: Session, candidate: Candidate, built: Built | Ruling, room: asyncio.Semaphore
+    ) -> _Checked:
+        measured = session.measured
         assert measured is not None, "the caller checks that there is a GPU"
         if isinstance(built, Ruling):
             return _Checked(candidate, None, None, built)
@@ -365,10 +383,10 @@ class Workbench:
             try:
                 findings = await check(measured.harness, entered, measured.profile, quick=True)
             except BaseException:
-                await self._leave(entered)
+                await _leave(session, entered)
                 raise
         if findings.ruling is not None:
-            await self._leave(entered)
+            await _leave(session, entered)
             return _Checked(candidate, facts, None, findings.ruling)
         self._counts["correct"] += 1
         return _Checked(candidate, facts, entered, None)
@@ -533,10 +551,10 @@ class Workbench:
         self.result.tried.append(tried)
         self._on_tried(tried)
 
-    async def _leave(self, subject: Subject) -> None:
-        measured = self.session.measured
-        assert measured is not None, "the caller checks that there is a GPU"
-        await measured.harness.leave(subject)
+
+async def _leave(session: Session, subject: Subject) -> None:
+    assert session.measured is not None, "the caller checks that there is a GPU"
+    await session.measured.harness.leave(subject)
 
 
 def _facts(built: Built) -> Facts:

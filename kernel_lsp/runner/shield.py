@@ -1,7 +1,7 @@
 """Run work to its end although the waiting task is cancelled, or end parallel work together."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Never, TypeVar
 
 _T = TypeVar("_T")
@@ -18,6 +18,20 @@ def start(work: Coroutine[object, Never, _T]) -> "asyncio.Task[_T]":
 async def to_the_end(work: Coroutine[object, Never, _T]) -> _T:
     """Await `work`; cancelling the wait does not cancel the work."""
     return await asyncio.shield(start(work))
+
+
+async def together(works: Iterable[Coroutine[object, Never, _T]]) -> list[_T]:
+    """Await coroutines side by side; if one fails or the wait is cancelled, the others are cancelled first."""
+    tasks = [start(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in done:
+        task.result()  # raises the original failure, not the cancellation that it caused
+    return [task.result() for task in tasks]
 
 
 async def both(one: Coroutine[object, Never, _T], other: Coroutine[object, Never, _U]) -> tuple[_T, _U]:

@@ -26,6 +26,7 @@ async def refine(job: JobContext) -> dict[str, Any]:
         on_verdict=job.tell,
         on_confirmed=job.confirmed,
         wishes=job.wishes,
+        gpus=job.settings.refine.gpus,
     )
     return {
         "reason": found.reason,

@@ -143,14 +143,14 @@ def test_a_build_that_fails_after_its_search_has_ended_is_nobodys_error(monkeypa
 
     class Bench(workbench.Workbench):
         def __init__(self) -> None:
-            self.session, self._measuring = cast(Any, session), asyncio.Lock()
+            self.session, self._others, self._measuring = cast(Any, session), (), asyncio.Lock()
 
         def show(self, *_: object, **__: object) -> None: ...
 
         def left(self) -> float:
             return 0.0
 
-        async def _race_built(self, candidates, *_):
+        async def _race_built(self, session, candidates, *_):
             raced.extend(candidates)
             return []
 
@@ -165,8 +165,8 @@ def test_a_build_that_fails_after_its_search_has_ended_is_nobodys_error(monkeypa
 
     wait = asyncio.wait
 
-    async def waited(tasks: Any, timeout: float) -> object:
-        return await wait(tasks, timeout=0.01)
+    async def waited(tasks: Any, timeout: float | None = None, **how: Any) -> object:
+        return await wait(tasks, timeout=0.01 if timeout is not None else None, **how)
 
     assert asyncio.run(main()) == []
     assert raced == [quick]
