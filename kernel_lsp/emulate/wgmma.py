@@ -2,8 +2,9 @@
 
 Worker-only: imports numpy. The meaning is that of the PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate
 Instructions". The product is computed at once. That it may be computed later shows in the shadow of shared memory,
-where the operands are read by an agent of the warpgroup until it has waited for the group. How the hardware rounds sums
-is assumed to be as in `mma.sync`, but for 8-bit floats (`matrix.accumulate.WARPGROUP_BYTES`).
+where the operands are read by an agent of the warpgroup until it has waited for the group. Sums are rounded as by
+`mma.sync`, but for 8-bit floats (`matrix.accumulate.WARPGROUP_BYTES`): so an H200 did in each of the pipelines of
+`tests/bench/random_pipelines.py`.
 """
 
 from __future__ import annotations

@@ -164,10 +164,9 @@ def _floats(d: str, kind_a: str, kind_b: str, c_kind: str, arch: int, step: int,
 
 def _bytes_of_warpgroups(d: str, kind_a: str, kind_b: str, a: Bits, b: Bits, c: Bits) -> Bits:
     """Multiply 8-bit floats as `wgmma` does, which keeps fewer bits of the sums than float32 has."""
+    how = WARPGROUP_BYTES[d]
     products = (
-        multiply_add(
-            values(kind_a, a[part]), values(kind_b, b[part]), values(d, c[part]), kind_a, kind_b, d, WARPGROUP_BYTES
-        )
+        multiply_add(values(kind_a, a[part]), values(kind_b, b[part]), values(d, c[part]), kind_a, kind_b, d, how)
         for part in (slice(start, start + 1) for start in range(len(a)))
     )
     return np.concatenate([float_bits(d, product) for product in products])

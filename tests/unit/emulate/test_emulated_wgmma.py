@@ -5,6 +5,7 @@ import pytest
 from emulator_kit import HOPPER, compiled, launch, line_of
 
 from kernel_lsp.emulate.errors import NeedsGpu
+from kernel_lsp.emulate.matrix.mma import bind_product
 
 WGMMA = r"""
 __device__ u64 described(const void* p, int leading, int stride, u64 mode) {
@@ -293,6 +294,19 @@ def test_sums_of_8_bit_floats_keep_14_bits():
     a[:, 1], b[:, 1] = 0x38, 0x40  # 1 and 2, less than a unit of 2**15 with 13 bits behind the point
     a[:, 2], b[:, 2] = 0x48, 0x40  # 4 and 2, two units
     np.testing.assert_array_equal(of_bytes("e4m3.e4m3", a, b), np.full((64, 8), 2.0**15 + 8, np.float32))
+
+
+def test_float16_sums_of_8_bit_floats_are_rounded_from_all_that_was_added():
+    """With 13 bits behind the sum's point, as float32 sums have, the last term would be lost, and a tie left."""
+    product = bind_product("f16", "e4m3", "e4m3", "f16", 90, warpgroup=True)
+    assert product is not None
+    a, b = np.zeros((1, 1, 32), np.uint8), np.full((1, 32, 1), 0x38, np.uint8)
+    a[..., :16] = 0x38  # sixteen times 1; numbers above 16 are 2**-6 apart
+    a[..., 16], b[:, 16] = 0x10, 0x28  # 2**-5 and 2**-2
+    a[..., 17], b[:, 17] = 0x10, 0x08  # 2**-5 and 2**-6
+    assert product(a, b, np.zeros((1, 1, 1), np.uint16)).view(np.float16) == 16 + 2**-6
+    a[..., 17] = 0
+    assert product(a, b, np.zeros((1, 1, 1), np.uint16)).view(np.float16) == 16
 
 
 def test_forms_that_are_not_run_are_named():
