@@ -37,7 +37,6 @@ from kernel_lsp.emulate.reports import Reports
 from kernel_lsp.emulate.resident import ChangeCount, LaunchState, Resident
 from kernel_lsp.emulate.sampling import steered_by_data
 from kernel_lsp.emulate.special import Geometry, Triple
-from kernel_lsp.emulate.tensormap import any_of_bytes
 from kernel_lsp.emulate.tiles import bind_tiles
 from kernel_lsp.emulate.transfers import bind_transfers, space_of
 from kernel_lsp.emulate.wgmma import bind_wgmma
@@ -203,8 +202,6 @@ class _Run:
             function.code[at].parts[0] != "mbarrier" for function in functions for at in self._spinning[function.name]
         )
         words = {i.parts[0] for f in functions for i in f.code}
-        if "tensormap" in words or any_of_bytes(parameters):  # boxes then begin at any byte
-            global_grain = 1
         ordered = self._waits or not words.isdisjoint(("membar", "fence")) or entry.function.cluster is not None
         self._block_buffer = memory.allocate("kernel parameters", parameters.ljust(16, b"\0"), writable=False)
         # Cooperative groups find the barrier of the grid in a workspace whose address is in these registers.

@@ -35,7 +35,6 @@ _MOST_BOX = 256
 _MOST_PIXELS = 1024
 _MOST_STRIDE = 8
 _ALIGN = 16
-_PLACES = 64  # maps among parameters lie at multiples of this
 
 ELEMENT_BYTES = {0: 1, 1: 2, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 8, 9: 2, 10: 4, 11: 4, 12: 4}
 """Bytes of each `CUtensorMapDataType` before the packed ones."""
@@ -99,9 +98,23 @@ class TensorMap:
         """Return the elements in each dimension that a copy moves, the innermost first."""
         return tuple(-(-extent // step) for extent, step in zip(self.box, (1, *self.steps[1:]), strict=True))
 
+    @property
+    def inner_bytes(self) -> int:
+        """Return the bytes of a row of a box, or of the channels of a pixel."""
+        return (self.im2col.channels if self.im2col else self.box[0]) * self.element_bytes
+
+    @property
+    def pitch(self) -> int:
+        """Return the bytes from row to row of a box in shared memory."""
+        return SWIZZLE_BYTES[self.swizzle] or self.inner_bytes
+
+    def span(self, elements: int) -> int:
+        """Return the bytes of shared memory among which so many elements of a box lie."""
+        return elements * self.element_bytes // self.inner_bytes * self.pitch
+
     def fault(self) -> str | None:
         """Return why the driver refuses such a map; None if it does not."""
-        rank, inner = len(self.shape), (self.im2col.channels if self.im2col else self.box[0]) * self.element_bytes
+        rank, inner = len(self.shape), self.inner_bytes
         if self.address % _ALIGN:
             return f"the tensor's address is not a multiple of {_ALIGN}"
         if any(stride % _ALIGN or not 0 < stride < 1 << 40 for stride in self.strides):
@@ -138,13 +151,6 @@ class TensorMap:
             corners = [*self.im2col.lower, *(0,) * (5 - rank), *self.im2col.upper, *(0,) * (5 - rank)]
             _PIXELS.pack_into(data, _PIXELS_AT, *corners, self.im2col.channels, self.im2col.pixels)
         return bytes(data)
-
-
-def any_of_bytes(parameters: bytes) -> bool:
-    """Return True if one of the maps among a launch's parameters has elements of one byte."""
-    places = range(0, len(parameters) - BYTES + 1, _PLACES)
-    heads = (_HEAD.unpack_from(parameters, place) for place in places)
-    return any(magic == MAGIC and ELEMENT_BYTES.get(kind) == 1 for magic, kind, *_ in heads)
 
 
 def decode(data: bytes) -> TensorMap:

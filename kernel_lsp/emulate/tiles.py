@@ -7,6 +7,12 @@ swizzle exchanges pieces of 16 bytes by bits of their address in shared memory.
 An im2col copy begins at a pixel of the bounding box and goes on through its rows, planes and images; of each pixel it
 takes some channels, from where the offsets lead from it. The order of corners and coordinates, the width first, is that
 of CUTLASS (`cute/atom/copy_traits_sm90_im2col.hpp`). None of it was held against a GPU.
+
+Measured on an H200 (driver 580.159) with `tests/bench/random_pipelines.py`: rows of a box that are narrower than the
+swizzle lie as far apart as it is wide, and what is between them is left as it was. A box that goes out ends, in the
+innermost dimension, at the first multiple of 16 bytes behind the tensor's row, so up to 15 bytes there are written. A
+box that begins within 16 bytes, or goes out to a negative place, ends the kernel as an illegal instruction does. The
+copy is made here all the same, so that nothing but its place is found wrong.
 """
 
 from __future__ import annotations
@@ -39,6 +45,7 @@ from kernel_lsp.emulate.reductions import is_reduction, plain, tensor_reduction
 from kernel_lsp.emulate.registers import Activation
 from kernel_lsp.emulate.tensormap import SWIZZLE_BYTES, Im2col, TensorMap
 from kernel_lsp.emulate.transfers import locator
+from kernel_lsp.emulate.wording import VERBS
 
 if TYPE_CHECKING:
     from kernel_lsp.emulate.resident import Resident
@@ -107,6 +114,8 @@ def _map_at(resident: Resident, address: int, dimensions: int, pixels: bool) -> 
         raise NeedsGpu(f"a copy in {dimensions} dimensions by a map of {len(found.shape)}")
     if pixels != (found.im2col is not None):
         raise NeedsGpu("a tiled copy by an im2col map, or the other way round,")
+    if found.im2col and found.pitch > found.inner_bytes:
+        raise NeedsGpu("an im2col map whose channels are narrower than its swizzle")
     return found
 
 
@@ -120,9 +129,27 @@ def _is_faulty(resident: Resident, tensor: TensorMap, copiers: Copiers) -> bool:
     return fault is not None
 
 
-def _elements(tensor: TensorMap, corners: Array, offsets: Array) -> tuple[Array, Array, Array]:
+def _report_corners(resident: Resident, tensor: TensorMap, corners: Array, copiers: Copiers, access: str) -> None:
+    """Report boxes at `corners` (boxes, dimensions) that end the kernel: see this module's own text."""
+    crooked = corners[:, 0] * tensor.element_bytes % CHUNK != 0
+    negative = (corners < 0).any(axis=1) & (access == "write")
+    for bad, kind, why in (
+        (crooked, FindingKind.MISALIGNED, f"whose innermost place is no multiple of {CHUNK} bytes"),
+        (negative, FindingKind.OUT_OF_BOUNDS, "before the tensor's start, where only reads may begin"),
+    ):
+        if bad.any() and not tensor.im2col:
+            first = int(bad.argmax())
+            place = ", ".join(map(str, corners[first]))
+            message = f"{{who}} {VERBS[access]} a box at ({place}), {why}; a GPU ends with an illegal instruction"
+            row, column = int(copiers.owners[first]), int(copiers.columns[first])
+            resident.reports.say(kind, copiers.site, message, row, column, access=access, count=int(bad.sum()))
+
+
+def _elements(
+    tensor: TensorMap, corners: Array, offsets: Array, *, goes_out: bool = False
+) -> tuple[Array, Array, Array]:
     """Return, for boxes at `corners` (boxes, dimensions): addresses of their elements in global memory, which of them
-    lie in the tensor, and their offsets in a box, (elements,).
+    are moved, and their offsets in a box, (elements,).
 
     `offsets` of im2col copies are (boxes, spatial dimensions), else (boxes, 0).
     """
@@ -132,7 +159,10 @@ def _elements(tensor: TensorMap, corners: Array, offsets: Array) -> tuple[Array,
     inside = np.ones((len(corners), *reversed(counts)), np.bool_)
     address = np.full(inside.shape, tensor.address, np.int64)
     rank = len(counts)
-    for dimension, (count, extent) in enumerate(zip(counts, tensor.shape, strict=True)):
+    extents = list(tensor.shape)
+    if goes_out:
+        extents[0] = -(-extents[0] * tensor.element_bytes // CHUNK) * CHUNK // tensor.element_bytes
+    for dimension, (count, extent) in enumerate(zip(counts, extents, strict=True)):
         step = tensor.steps[dimension] if dimension else 1
         stride = tensor.strides[dimension - 1] if dimension else tensor.element_bytes
         index = corners[:, dimension, None] + step * np.arange(count)
@@ -140,7 +170,8 @@ def _elements(tensor: TensorMap, corners: Array, offsets: Array) -> tuple[Array,
         index = index.reshape(shape)
         inside &= (index >= 0) & (index < extent)
         address = address + index * stride
-    offsets = np.arange(inside[0].size) * tensor.element_bytes
+    row, place = np.divmod(np.arange(inside[0].size), counts[0])
+    offsets = row * tensor.pitch + place * tensor.element_bytes
     return address.reshape(len(corners), -1), inside.reshape(len(corners), -1), offsets
 
 
@@ -190,9 +221,10 @@ def _bind_in(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step:
                 part, at, signals = copiers.part(same), offsets[same], barriers[same]
                 if _is_faulty(resident, tensor, part):
                     continue
+                _report_corners(resident, tensor, corners[threads[same]], part, "read")
                 sources, inside, steps = _elements(tensor, corners[threads[same]], shifted[threads[same]])
                 amount = len(steps) * tensor.element_bytes
-                good = _sound(resident, at, amount, part, "write")
+                good = _sound(resident, at, tensor.span(len(steps)), part, "write")
                 if len(good):
                     kind, chosen = raw_type(tensor.element_bytes), part.part(good)
                     data, unwritten = read_global(resident, sources[good], inside[good], kind, chosen)
@@ -224,9 +256,10 @@ def _bind_out(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step
             at = np.flatnonzero((maps == address) & (copiers.columns == column))
             if _is_faulty(resident, tensor, copiers.part(at)):
                 continue
+            _report_corners(resident, tensor, corners[at], copiers.part(at), "write")
             none = np.zeros((len(at), max(0, corners.shape[1] - 2)), np.int64)
-            targets, inside, steps = _elements(tensor, corners[at], none)
-            good = _sound(resident, offsets[at], len(steps) * tensor.element_bytes, copiers.part(at), "read")
+            targets, inside, steps = _elements(tensor, corners[at], none, goes_out=True)
+            good = _sound(resident, offsets[at], tensor.span(len(steps)), copiers.part(at), "read")
             if not len(good):
                 continue
             part = copiers.part(at[good])

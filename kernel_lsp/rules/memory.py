@@ -25,7 +25,8 @@ OUT_OF_BOUNDS = _rule(
     "out-of-bounds",
     "An access lies outside the memory it belongs to.",
     what="A load, store or atomic whose address is in no tensor, past the shared memory of the block, or past a local "
-    "array. The finding names the element, the nearest tensor and the first thread that did it.",
+    "array. The finding names the element, the nearest tensor and the first thread that did it. Also a box that a "
+    "tensor copy stores at a negative place, which ends the kernel with `an illegal instruction was encountered`.",
     why="On a GPU such an access often lands in a neighbour's memory and goes unnoticed, until another allocation "
     "order turns it into a wrong result or `CUDA error: an illegal memory access was encountered`.",
     before="int i = blockIdx.x * blockDim.x + threadIdx.x;\ny[i] = 2.0f * x[i];  // the last block reaches past n",
@@ -37,7 +38,9 @@ MISALIGNED = _rule(
     11,
     "misaligned-access",
     "A wide access starts at an address that its width does not divide.",
-    what="A load or store of 2, 4, 8 or 16 bytes whose address is not a multiple of that many bytes.",
+    what="A load or store of 2, 4, 8 or 16 bytes whose address is not a multiple of that many bytes. Also a box of a "
+    "tensor copy that begins at no multiple of 16 bytes in the innermost dimension, which ends the kernel with `an "
+    "illegal instruction was encountered`.",
     why="The hardware does not split such an access: the kernel ends with `CUDA error: misaligned address`. It happens "
     "only on some inputs (a view that starts at an odd element, an odd row length), so tests seldom meet it.",
     before="float4 v = *reinterpret_cast<const float4*>(x + row * cols);  // cols may be odd",

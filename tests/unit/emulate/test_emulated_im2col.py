@@ -144,6 +144,13 @@ def test_a_map_of_another_kind_is_refused():
         launch(ptx(), "column_out", 1, 32, tiled.encode(), np.zeros(24, np.int32), 0, 0, 0, memory=memory)
 
 
+def test_channels_narrower_than_their_swizzle_are_not_run():
+    memory = GlobalMemory()
+    made = pixels_of(np.zeros((2, 3, 4, 4), np.int32), memory, Im2col((0, 0), (0, 0), 4, 6), swizzle=1)
+    with pytest.raises(NeedsGpu, match="channels are narrower than its swizzle"):
+        launch(ptx(), "column_out", 1, 32, made.encode(), np.zeros(24, np.int32), 0, 0, 0, memory=memory)
+
+
 def test_the_driver_makes_and_refuses_maps_of_pixels():
     driver = pytest.importorskip("cuda.bindings.driver")
     ok, invalid = driver.CUresult.CUDA_SUCCESS, driver.CUresult.CUDA_ERROR_INVALID_VALUE

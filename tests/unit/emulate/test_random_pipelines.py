@@ -42,14 +42,6 @@ def test_copies_are_right_and_leave_their_sources_alone(seed: int):
     assert any((after != buffer.raw).any() for after, buffer in zip(done.after[2:], pipeline.buffers[2:], strict=True))
 
 
-def test_blocks_may_store_boxes_of_bytes_that_meet_at_an_odd_place():
-    """The two bytes of a 16-bit word belong to boxes of different blocks, which is no race."""
-    pipeline = random_copies(224)
-    assert pipeline.words.startswith("u8")
-    assert "in place as boxes" in pipeline.words
-    assert emulated.emulate(pipeline).findings == ()
-
-
 def test_boxes_are_reduced_bit_by_bit():
     pipeline = random_copies(362)
     assert "reduced as boxes by xor" in pipeline.words
