@@ -2,14 +2,16 @@
 
 Each number is a pipeline: an even one copies (`pipelines/copies.py`), an odd one multiplies (`pipelines/products.py`).
 The emulator runs all of them, in processes side by side, and must find nothing wrong; then the GPU runs the same
-machine code on the same bytes, and every byte of memory that a launch can reach is compared. Sums of 8-bit floats,
-which the emulator does not claim to round as the hardware does, are counted apart. A pipeline that the GPU does not
-finish, or that leaves its context of no use, gets a row that says so, and the others go on in a new process.
+machine code on the same bytes, and every byte of memory that a launch can reach is compared. Some pipelines are
+illegal: in these the emulator must find something, and the GPU must end with an illegal instruction. A pipeline that
+the GPU does not finish, or that leaves its context of no use, gets a row that says so, and the others go on in a new
+process.
 
-Options: --count (240) pipelines from --first (0) on; --narrow for copies of boxes whose rows are shorter than their
-swizzle; --jobs processes; --emulate-only FILE writes what the emulator made of them, and --expected FILE takes it from
-there (so the first part needs no GPU, the second no compiler); --differing FOLDER keeps the GPU's bytes of those that
-differ; --seconds (20) for one launch; --record.
+Options: --count (240) pipelines from --first (0) on, --narrow (40) copies more, of boxes whose rows are shorter than
+their swizzle, and --illegal (15) ones at the end; --jobs processes; --emulate-only FILE writes what the emulator made
+of them, and --expected FILE takes it from there (so the first part needs no GPU, the second no compiler); --differing
+FOLDER keeps the GPU's bytes of those that differ; --seconds (20) for one launch; --within (480) seconds for the GPU,
+after which the others are left out; --record.
 """
 
 import argparse
@@ -24,27 +26,31 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from tests.bench.pipelines import emulated
-from tests.bench.pipelines.copies import random_copies
+from tests.bench.pipelines.copies import FAULTS, random_copies
 from tests.bench.pipelines.emulated import Emulated
 from tests.bench.pipelines.pipeline import Pipeline
 from tests.bench.pipelines.products import random_product
 from tests.bench.record import record
 
 NAME = "random_pipelines"
-_NOT_MODELLED = ("e4m3", "e5m2")
+_BYTES = ("e4m3", "e5m2")
 _NARROW = 1_000_000_000  # numbers from here on stand for boxes narrower than their swizzle
+_ILLEGAL = 2_000_000_000  # and from here on for what ends with an illegal instruction
+_REFUSAL = "CUDA_ERROR_ILLEGAL_INSTRUCTION"
 _LARGEST = ("largest_ulp", "largest_share")
-_MOST_DEATHS = 12
 
 
 def draw(number: int) -> Pipeline:
     """The pipeline of a number."""
+    if number >= _ILLEGAL:
+        return random_copies(number, fault=FAULTS[number % len(FAULTS)])
     if number >= _NARROW:
         return random_copies(number, narrow=True)
     return random_product(number) if number % 2 else random_copies(number)
@@ -61,9 +67,7 @@ def on_gpu(path: Path, skip: int, differing: Path | None) -> Iterator[dict[str, 
     from tests.bench.pipelines.gpu import Gpu, difference
 
     gpu = Gpu()
-    for place, one in enumerate(emulated.read(path)):
-        if place < skip:
-            continue
+    for one in emulated.read(path, skip):
         pipeline = draw(one.seed)
         row: dict[str, Any] = {"number": one.seed, "family": pipeline.family, "words": pipeline.words}
         if pipeline.digest != one.digest:
@@ -75,7 +79,7 @@ def on_gpu(path: Path, skip: int, differing: Path | None) -> Iterator[dict[str, 
             gpu.finish()  # raises if the context is of no use any more
             yield row | {"failed": str(error)}
             continue
-        pairs = zip(pipeline.buffers, one.after, after, strict=True)
+        pairs = zip(pipeline.buffers, one.contents(pipeline), after, strict=True)
         found = [difference(buffer.kind, mine, real) for buffer, mine, real in pairs]
         if differing is not None and any(each.other_bytes for each in found):
             np.savez_compressed(differing / f"{one.seed}.npz", *after)
@@ -92,9 +96,12 @@ def serve(options: argparse.Namespace) -> None:
 
 
 def gather(path: Path, numbers: Sequence[int], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Give a row for each pipeline of a file, from processes that are started anew when one dies or hangs."""
-    done = deaths = 0
-    while done < len(numbers) and deaths < _MOST_DEATHS:
+    """Give a row for each pipeline of a file, from processes that are started anew when one dies or hangs.
+
+    When `--within` seconds are over, no other process is started.
+    """
+    done, end = 0, time.monotonic() + options.within
+    while done < len(numbers) and time.monotonic() < end:
         command = [sys.executable, "-m", "tests.bench.random_pipelines", "--worker", str(done), "--expected", str(path)]
         command += ["--differing", str(options.differing)] if options.differing else []
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -102,6 +109,8 @@ def gather(path: Path, numbers: Sequence[int], options: argparse.Namespace) -> I
         why = ""
         try:
             for line in lines(process.stdout, options.seconds):
+                if time.monotonic() > end:
+                    return
                 row = json.loads(line)
                 if "number" not in row:
                     why = row["failed"]
@@ -117,7 +126,7 @@ def gather(path: Path, numbers: Sequence[int], options: argparse.Namespace) -> I
             pipeline = draw(numbers[done])
             failed = why or "its process ended"
             yield {"number": numbers[done], "family": pipeline.family, "words": pipeline.words, "failed": failed}
-            done, deaths = done + 1, deaths + 1
+            done += 1
 
 
 def lines(stream: IO[str], seconds: float) -> Iterator[str]:
@@ -148,19 +157,21 @@ def all_emulated(numbers: Iterable[int], jobs: int) -> Iterator[Emulated]:
     """What the emulator makes of pipelines, from several processes."""
     with ProcessPoolExecutor(jobs) as pool:
         for one in pool.map(emulate, numbers, chunksize=4):
-            for finding in one.findings:
+            for finding in one.findings if one.seed < _ILLEGAL else ():
                 print(f"{one.seed}: {draw(one.seed).words}: the emulator finds {finding}", flush=True)
             yield one
 
 
-def modelled(family: str) -> bool:
-    """Whether the emulator says that each bit of a family is the hardware's."""
-    return not any(kind in family for kind in _NOT_MODELLED)
+def of_bytes(family: str) -> bool:
+    """Whether a family multiplies 8-bit floats."""
+    return any(kind in family for kind in _BYTES)
 
 
-def summarise(rows: Sequence[dict[str, Any]], findings: dict[int, Sequence[str]]) -> dict[str, Any]:
-    """How many pipelines are equal, all and by family."""
+def summarise(all_rows: Sequence[dict[str, Any]], findings: dict[int, Sequence[str]]) -> dict[str, Any]:
+    """How many pipelines are equal, all and by family, and how many illegal ones are refused."""
     families: dict[str, dict[str, Any]] = {}
+    rows = [row for row in all_rows if row["number"] < _ILLEGAL]
+    illegal = [row for row in all_rows if row["number"] >= _ILLEGAL]
     for row in rows:
         family = families.setdefault(
             row["family"],
@@ -182,15 +193,20 @@ def summarise(rows: Sequence[dict[str, Any]], findings: dict[int, Sequence[str]]
         family["other_bytes"] += sum(each["other_bytes"] for each in memory)
         for name in _LARGEST:
             family[name] = max([family[name], *(each[name] for each in memory)])
-    claimed = [row for row in rows if modelled(row["family"])]
     return {
         "pipelines": len(rows),
-        "with_every_bit_claimed": len(claimed),
-        "of_these_equal_in_every_byte": sum(families[f]["equal"] for f in families if modelled(f)),
-        "sums_of_8_bit_floats": len(rows) - len(claimed),
-        "of_these_equal": sum(families[f]["equal"] for f in families if not modelled(f)),
-        "emulator_findings": sum(map(bool, findings.values())),
+        "with_every_bit_claimed": len(rows),
+        "of_these_equal_in_every_byte": sum(family["equal"] for family in families.values()),
+        "sums_of_8_bit_floats": sum(of_bytes(row["family"]) for row in rows),
+        "of_these_equal": sum(families[f]["equal"] for f in families if of_bytes(f)),
+        "emulator_findings": sum(bool(found) for number, found in findings.items() if number < _ILLEGAL),
         "failed": [f"{row['number']}, {row['words']}: {row['failed']}" for row in rows if "failed" in row],
+        "illegal": len(illegal),
+        "illegal_not_refused": [
+            f"{row['number']}, {row['words']}: {row.get('failed', 'it ended')}" for row in illegal if not _expected(row)
+        ],
+        "illegal_without_finding": [n for n, found in findings.items() if n >= _ILLEGAL and not found],
+        "left_out": len(findings) - len(all_rows),
         "families": dict(sorted(families.items())),
         "differing": [
             row | {"memory": [each for each in row["memory"] if each["other_bytes"]]}
@@ -212,18 +228,19 @@ def main() -> None:
         path = options.expected or options.emulate_only or Path(folder, "expected.npz")
         began = time.perf_counter()
         if options.expected is None:
-            first = options.first + (_NARROW if options.narrow else 0)
-            emulated.write(path, all_emulated(range(first, first + options.count), options.jobs))
+            parts = (options.first, options.count), (_NARROW, options.narrow), (_ILLEGAL, options.illegal)
+            numbers = chain.from_iterable(range(first, first + count) for first, count in parts)
+            emulated.write(path, all_emulated(numbers, options.jobs))
         held = {one.seed: one for one in emulated.read(path)}
         emulating = time.perf_counter() - began
         alone = sum(one.seconds for one in held.values())
         print(f"{len(held)} pipelines emulated: {alone:.1f} s of processor time, {emulating:.1f} s in all", flush=True)
         if options.emulate_only:
-            raise SystemExit(any(one.findings for one in held.values()))
+            raise SystemExit(any(bool(one.findings) != (number >= _ILLEGAL) for number, one in held.items()))
         began, rows = time.perf_counter(), list[dict[str, Any]]()
         for row in gather(path, list(held), options):
             rows.append(row)
-            if "failed" in row or any(each["other_bytes"] for each in row["memory"]):
+            if not _expected(row):
                 print(_said(row), flush=True)
         figures = summarise(rows, {number: one.findings for number, one in held.items()})
         figures |= {"emulated_s": round(emulating, 1), "gpu_s": round(time.perf_counter() - began, 1)}
@@ -234,13 +251,23 @@ def main() -> None:
         print(f"{name:28s} {family}")
     if options.record:
         print(record(NAME, figures))
-    wrong = figures["with_every_bit_claimed"] - figures["of_these_equal_in_every_byte"]
-    raise SystemExit(bool(wrong or figures["failed"] or figures["emulator_findings"]))
+    different = figures["pipelines"] - figures["of_these_equal_in_every_byte"]
+    wrong = ("failed", "emulator_findings", "illegal_not_refused", "illegal_without_finding", "left_out")
+    raise SystemExit(bool(different or any(figures[name] for name in wrong)))
+
+
+def _expected(row: dict[str, Any]) -> bool:
+    """Return True for a pipeline that is equal, or illegal and refused."""
+    if row["number"] >= _ILLEGAL:
+        return _REFUSAL in row.get("failed", "")
+    return "failed" not in row and not any(each["other_bytes"] for each in row["memory"])
 
 
 def _said(row: dict[str, Any]) -> str:
-    """One line about a pipeline that failed or differs."""
+    """One line about a pipeline that is not as expected."""
     told = f"{row['number']} {row['family']} ({row['words']}): "
+    if row["number"] >= _ILLEGAL and "failed" not in row:
+        return told + "it is illegal, but ended"
     if "failed" in row:
         return told + row["failed"]
     each = [
@@ -255,12 +282,14 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=240)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--narrow", action="store_true")
+    parser.add_argument("--narrow", type=int, default=40)
+    parser.add_argument("--illegal", type=int, default=15)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--emulate-only", type=Path, metavar="FILE")
     parser.add_argument("--expected", type=Path, metavar="FILE")
     parser.add_argument("--differing", type=Path, metavar="FOLDER")
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--within", type=float, default=480.0)
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     return parser.parse_args()

@@ -3,15 +3,17 @@
 Tiles are boxes in one to five dimensions, of any type that a map copies as it is, with and without a swizzle, at places
 that lie in part or wholly outside of the tensor. Behind a box there may be plain bytes. Consumers store from threads,
 or by bulk copies out of a tile of their own or the stage itself, as bytes, as boxes, or as reductions. Some pipelines
-are of two blocks that get their tiles by multicast.
+are of two blocks that get their tiles by multicast. On demand, a pipeline has a fault that ends it with an illegal
+instruction.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from tests.bench.pipelines.pipeline import (
+    ALIGN,
     ENTRY,
     PRELUDE,
     TYPES,
@@ -23,9 +25,24 @@ from tests.bench.pipelines.pipeline import (
     parameters,
     random_bytes,
 )
-from tests.bench.pipelines.tiling import SWIZZLES, Tiling, box_copy, box_store, random_tiling, tiling_like
+from tests.bench.pipelines.tiling import (
+    PIECE_BYTES,
+    SWIZZLES,
+    Tiling,
+    box_copy,
+    box_store,
+    random_tiling,
+    tiling_like,
+)
 
 _KEY = 0x5A5AA5A5
+_MOST_SHARED = 200 << 10  # bytes of shared memory of a block
+LOADED_ASKEW, STORED_ASKEW, STORED_BEFORE = FAULTS = (
+    "loaded between pieces",
+    "stored between pieces",
+    "stored before the tensor",
+)
+"""What ends a pipeline with an illegal instruction."""
 _WAYS = ("threads", "bulk", "boxes", "in place", "in place as boxes", "reduced", "reduced as boxes")
 
 
@@ -73,15 +90,23 @@ class _Plan:
         return 1 if self.alone else self.cluster * (self.consumers // WARP if self.by_warp else self.consumers)
 
 
-def random_copies(seed: int, narrow: bool = False) -> Pipeline:
-    """Draw a pipeline; with `narrow` of boxes whose rows are shorter than their swizzle."""
+def random_copies(seed: int, narrow: bool = False, fault: str = "") -> Pipeline:
+    """Draw a pipeline; with `narrow` of boxes whose rows are shorter than their swizzle; with a fault of `FAULTS`."""
     chance = np.random.default_rng([seed, 1])
     plan = _plan(chance)
+    while fault in (STORED_ASKEW, STORED_BEFORE) and not plan.as_boxes:
+        plan = _plan(chance)
     source = random_tiling(chance, plan.kind, 0, narrow)
     tiles = prod(source.tiles)
-    target = tiling_like(chance, plan.kind, 2, source) if plan.as_boxes else None
+    target = tiling_like(chance, plan.kind, 2, source, narrow) if plan.as_boxes else None
+    if fault == LOADED_ASKEW:
+        source = _askew(chance, plan.kind, source)
+    elif target and fault:
+        target = _askew(chance, plan.kind, target) if fault == STORED_ASKEW else _before(chance, target)
+    source = replace(source, span=max(source.span, target.span if target else 0))
     maps = (source.map, target.map) if target else (source.map,)
     piece = source.span + plan.line
+    plan = replace(plan, stages=min(plan.stages, _MOST_SHARED // _stage_bytes(piece) - 1))
     out = target.nbytes if target else tiles * plan.cluster * piece
     size = TYPES[plan.kind].size
     contents = (-(-source.nbytes // 16) * 16, max(tiles * plan.line, 16), -(-out // 16) * 16)
@@ -95,10 +120,28 @@ def random_copies(seed: int, narrow: bool = False) -> Pipeline:
         f"{plan.kind}, {len(source.counts)}d, box {box}, steps {'x'.join(map(str, source.map.steps))}, "
         f"swizzle {SWIZZLES[source.map.swizzle]}, {plan.stages} stages, {plan.consumers} consumers, {plan.way}"
         f"{f' by {plan.reduction}' if plan.reduction else ''}{f', {plan.line} bytes more' if plan.line else ''}"
-        f"{', multicast' if plan.cluster > 1 else ''}"
+        f"{', multicast' if plan.cluster > 1 else ''}{f', {fault}' if fault else ''}"
     )
     grid, threads = plan.grid * plan.cluster, plan.consumers + WARP
     return Pipeline(seed, "copies", words, text, grid, threads, shared, tuple(buffers), maps)
+
+
+def _askew(chance: np.random.Generator, kind: str, tiling: Tiling) -> Tiling:
+    """The same boxes, which begin within 16 bytes."""
+    first, *rest = tiling.origin
+    return replace(tiling, origin=(first + int(chance.integers(1, PIECE_BYTES // TYPES[kind].size)), *rest))
+
+
+def _before(chance: np.random.Generator, tiling: Tiling) -> Tiling:
+    """The same boxes, of which the first begins before the tensor in one dimension, at a multiple of 16 bytes."""
+    origin, dimension = list(tiling.origin), int(chance.integers(len(tiling.origin)))
+    origin[dimension] = -tiling.counts[0] if dimension == 0 else -int(chance.integers(1, 4))
+    return replace(tiling, origin=tuple(origin))
+
+
+def _stage_bytes(piece: int) -> int:
+    """Bytes from stage to stage."""
+    return -(-piece // ALIGN) * ALIGN
 
 
 def _plan(chance: np.random.Generator) -> _Plan:
@@ -125,7 +168,7 @@ def _text(
 ) -> tuple[str, int]:
     """The kernel, and its bytes of shared memory."""
     layout, piece = Layout(), source.span + plan.line
-    stage = -(-piece // 1024) * 1024
+    stage = _stage_bytes(piece)
     ring, tile = layout.take(stage * plan.stages), layout.take(piece)
     barriers = layout.take(16 * plan.stages, 8)
     helpers = box_copy(len(source.counts), plan.cluster > 1)

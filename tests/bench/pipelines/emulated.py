@@ -26,7 +26,7 @@ class Emulated:
     Attributes:
         seed, digest: which pipeline it is.
         cubin: its machine code.
-        after: the bytes of its buffers.
+        after: the bytes of its buffers; None for one that is as it was.
         findings: the emulator's, which should be none.
         seconds: of the emulator alone.
     """
@@ -34,9 +34,14 @@ class Emulated:
     seed: int
     digest: str
     cubin: bytes
-    after: tuple[Array, ...]
+    after: tuple[Array | None, ...]
     findings: tuple[str, ...]
     seconds: float
+
+    def contents(self, pipeline: Pipeline) -> tuple[Array, ...]:
+        """The bytes of all buffers of the pipeline."""
+        pairs = zip(pipeline.buffers, self.after, strict=True)
+        return tuple(buffer.raw if data is None else data for buffer, data in pairs)
 
 
 def emulate(pipeline: Pipeline) -> Emulated:
@@ -69,7 +74,8 @@ def emulate(pipeline: Pipeline) -> Emulated:
     found = tuple(
         f"{f.kind.value} at line {f.location.line if f.location else 0}: {f.message}" for f in result.findings
     )
-    after = tuple(np.array(buffer.data) for buffer in buffers)
+    pairs = zip(pipeline.buffers, (np.array(buffer.data) for buffer in buffers), strict=True)
+    after = tuple(None if np.array_equal(data, before.raw) else data for before, data in pairs)
     return Emulated(pipeline.seed, pipeline.digest, build.binary.cubin, after, found, round(seconds, 3))
 
 
@@ -81,16 +87,17 @@ def write(path: Path, emulated: Iterable[Emulated]) -> None:
         index.append({"seed": one.seed, "digest": one.digest, "findings": one.findings, "seconds": one.seconds})
         index[-1]["buffers"] = len(one.after)
         arrays[f"{one.seed} cubin"] = np.frombuffer(one.cubin, np.uint8)
-        arrays |= {f"{one.seed} after {number}": data for number, data in enumerate(one.after)}
+        arrays |= {f"{one.seed} after {number}": data for number, data in enumerate(one.after) if data is not None}
     with path.open("wb") as file:
         np.savez_compressed(file, index=np.frombuffer(json.dumps(index).encode(), np.uint8), **arrays)
 
 
-def read(path: Path) -> Iterator[Emulated]:
-    """Give what is in a file that `write` has written."""
+def read(path: Path, skip: int = 0) -> Iterator[Emulated]:
+    """Give what is in a file that `write` has written, but for the first few."""
     with np.load(path) as held:
-        for one in json.loads(held["index"].tobytes()):
+        for one in json.loads(held["index"].tobytes())[skip:]:
             seed = one["seed"]
-            after = tuple(held[f"{seed} after {number}"] for number in range(one["buffers"]))
+            names = [f"{seed} after {number}" for number in range(one["buffers"])]
+            after = tuple(held.get(name) for name in names)
             cubin = held[f"{seed} cubin"].tobytes()
             yield Emulated(seed, one["digest"], cubin, after, tuple(one["findings"]), one["seconds"])

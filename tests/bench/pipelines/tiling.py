@@ -11,6 +11,8 @@ SWIZZLES = (0, 32, 64, 128)
 _MOST_BOX_BYTES = 8192
 _MOST_TILES = 12
 _MOST_EXTENT = 256  # of a box in one dimension
+PIECE_BYTES = 16
+"""A box begins at a multiple of this many bytes in the innermost dimension."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,9 @@ def random_tiling(chance: np.random.Generator, kind: str, buffer: int, narrow: b
     mode = int(chance.integers(2 if narrow else 0, 4))
     width = SWIZZLES[mode]
     if narrow:
-        inner = 16 * int(chance.integers(1, width // 16))
+        inner = PIECE_BYTES * int(chance.integers(1, width // PIECE_BYTES))
     else:
-        inner = width or 16 * int(chance.integers(1, min(256 * size, 1024) // 16 + 1))
+        inner = width or PIECE_BYTES * int(chance.integers(1, min(256 * size, 1024) // PIECE_BYTES + 1))
     rank = int(chance.choice([1, 2, 3, 4, 5], p=[0.08, 0.5, 0.22, 0.1, 0.1]))
     counts = [inner // size]
     for _ in range(rank - 1):
@@ -61,16 +63,18 @@ def random_tiling(chance: np.random.Generator, kind: str, buffer: int, narrow: b
     if rank > 1 and chance.random() < 0.2:
         steps[int(chance.integers(1, rank))] = int(chance.integers(2, 4))
     box = [min((c - 1) * s + int(chance.integers(1, s + 1)), _MOST_EXTENT) for c, s in zip(counts, steps, strict=True)]
-    span = prod(counts[1:]) * (width if narrow else inner)
-    return _cut(chance, kind, buffer, (counts, steps, box), mode, span)
+    return _cut(chance, kind, buffer, (counts, steps, box), mode)
 
 
-def tiling_like(chance: np.random.Generator, kind: str, buffer: int, like: Tiling) -> Tiling:
+def tiling_like(chance: np.random.Generator, kind: str, buffer: int, like: Tiling, narrow: bool) -> Tiling:
     """Cut another tensor into as many boxes of the same elements, to be written to."""
     inner = like.counts[0] * TYPES[kind].size
-    mode = SWIZZLES.index(inner) if inner in SWIZZLES and chance.random() < 0.6 else 0
+    if narrow:
+        mode = int(chance.choice([0, *(mode for mode, width in enumerate(SWIZZLES) if width >= inner)]))
+    else:
+        mode = SWIZZLES.index(inner) if inner in SWIZZLES and chance.random() < 0.6 else 0
     steps = [1] * len(like.counts)
-    return _cut(chance, kind, buffer, (list(like.counts), steps, list(like.counts)), mode, like.span, like.tiles)
+    return _cut(chance, kind, buffer, (list(like.counts), steps, list(like.counts)), mode, like.tiles)
 
 
 def _cut(
@@ -79,10 +83,9 @@ def _cut(
     buffer: int,
     box: tuple[list[int], list[int], list[int]],
     mode: int,
-    span: int,
     tiles: tuple[int, ...] = (),
 ) -> Tiling:
-    """Put a tensor round boxes, which may lie partly outside of it."""
+    """Put a tensor round boxes, which may lie partly outside of it; given `tiles`, it is written to."""
     counts, steps, extents = box
     size, rank = TYPES[kind].size, len(counts)
     numbers: list[int] = []
@@ -94,14 +97,17 @@ def _cut(
         if chance.random() < 0.5:
             shape[dimension] = max(1, shape[dimension] - int(chance.integers(0, extent + 1)))
         if chance.random() < 0.25:
-            origin[dimension] = int(chance.integers(-extent, extent + 1))
+            place = int(chance.integers(-extent, extent + 1))
+            origin[dimension] = abs(place) if tiles else place  # stores at negative places are illegal
+    origin[0] -= origin[0] % (PIECE_BYTES // size)
     strides: list[int] = []
-    row = -(-shape[0] * size // 16) * 16
+    row = -(-shape[0] * size // PIECE_BYTES) * PIECE_BYTES
     for extent in shape[1:]:
-        strides.append(row + 16 * int(chance.choice([0, 0, 1, 3])))
+        strides.append(row + PIECE_BYTES * int(chance.choice([0, 0, 1, 3])))
         row = strides[-1] * extent
-    offset = 16 * int(chance.choice([0, 0, 1, 5]))
+    offset = PIECE_BYTES * int(chance.choice([0, 0, 1, 5]))
     made = Map(buffer, offset, TYPES[kind].number, tuple(shape), tuple(strides), tuple(extents), tuple(steps), mode)
+    span = prod(counts[1:]) * (SWIZZLES[mode] or counts[0] * size)
     return Tiling(made, offset + row, tuple(counts), tuple(numbers), tuple(origin), span)
 
 
