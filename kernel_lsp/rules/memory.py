@@ -26,7 +26,8 @@ OUT_OF_BOUNDS = _rule(
     "An access lies outside the memory it belongs to.",
     what="A load, store or atomic whose address is in no tensor, past the shared memory of the block, or past a local "
     "array. The finding names the element, the nearest tensor and the first thread that did it. Also a box that a "
-    "tensor copy stores at a negative place, which ends the kernel with `an illegal instruction was encountered`.",
+    "tensor copy stores at a negative place, which ends the kernel with `an illegal instruction was encountered`, or "
+    "whose row ends past the tensor's memory, as pieces of 16 bytes are stored as a whole.",
     why="On a GPU such an access often lands in a neighbour's memory and goes unnoticed, until another allocation "
     "order turns it into a wrong result or `CUDA error: an illegal memory access was encountered`.",
     before="int i = blockIdx.x * blockDim.x + threadIdx.x;\ny[i] = 2.0f * x[i];  // the last block reaches past n",
