@@ -15,6 +15,7 @@ import numpy as np
 from tests.bench.pipelines.pipeline import (
     ALIGN,
     ENTRY,
+    MOST_SHARED,
     PRELUDE,
     TYPES,
     WARP,
@@ -36,7 +37,6 @@ from tests.bench.pipelines.tiling import (
 )
 
 _KEY = 0x5A5AA5A5
-_MOST_SHARED = 200 << 10  # bytes of shared memory of a block
 LOADED_ASKEW, STORED_ASKEW, STORED_BEFORE = FAULTS = (
     "loaded between pieces",
     "stored between pieces",
@@ -106,7 +106,7 @@ def random_copies(seed: int, narrow: bool = False, fault: str = "") -> Pipeline:
     source = replace(source, span=max(source.span, target.span if target else 0))
     maps = (source.map, target.map) if target else (source.map,)
     piece = source.span + plan.line
-    plan = replace(plan, stages=min(plan.stages, _MOST_SHARED // _stage_bytes(piece) - 1))
+    plan = replace(plan, stages=min(plan.stages, MOST_SHARED // _stage_bytes(piece) - 1))
     out = target.nbytes if target else tiles * plan.cluster * piece
     size = TYPES[plan.kind].size
     contents = (-(-source.nbytes // 16) * 16, max(tiles * plan.line, 16), -(-out // 16) * 16)

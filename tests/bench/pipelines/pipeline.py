@@ -16,6 +16,7 @@ PRELUDE = (Path(__file__).parent / "hopper.cuh").read_text()
 ENTRY = "pipeline"
 ALIGN = 1024  # of a stage, which the widest swizzle repeats after
 WARP = 32
+MOST_SHARED = 200 << 10  # bytes of shared memory of a block; the hardware has some more
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tests.bench.pipelines.pipeline import (
     ENTRY,
+    MOST_SHARED,
     PRELUDE,
     TYPES,
     WARP,
@@ -225,9 +226,13 @@ def _plan(chance: np.random.Generator) -> _Plan:
         n = -(-n * size // max(widths[1], 16)) * max(widths[1], 16) // size
     boxed, stages = bool(chance.random() < 0.5), int(chance.integers(1, 5))
     signed = bool(chance.random() < 0.3) and not whole
+    a = _Operand(kind_a, _ROWS * groups, widths[0], bool(turned[0]), depth)
+    b = _Operand(kind_b, n, widths[1], bool(turned[1]), depth)
+    sums_bytes = a.rows * b.rows * _SIZES[sums] if boxed else 0
+    stages = min(stages, (MOST_SHARED - sums_bytes) // (a.nbytes + b.nbytes))
     return _Plan(
-        a=_Operand(kind_a, _ROWS * groups, widths[0], bool(turned[0]), depth),
-        b=_Operand(kind_b, n, widths[1], bool(turned[1]), depth),
+        a=a,
+        b=b,
         sums=sums,
         groups=groups,
         stages=stages,
