@@ -28,6 +28,9 @@ class Oracle:
     async def ask(self, _request: object, *, deadline: float) -> Any:
         raise self._failure
 
+    def kill(self) -> None:
+        """It is not asked again after some failures."""
+
 
 @pytest.mark.parametrize(
     ("failure", "lacks", "driver"), [(OF_TORCH, True, False), (OF_THE_DRIVER, True, True), (OTHER, False, False)]
