@@ -3,10 +3,11 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+from kernel_lsp.capture.device_record import DeviceRecord, read_device
 from kernel_lsp.source.host_launches import find_host_launches
 from kernel_lsp.source.outline import outline
 from kernel_lsp.source.python import is_python
@@ -53,6 +54,7 @@ class ProgramRecord:
         kernels: the launched kernels, most host time first, then by launches.
         processes: number of processes that launched any.
         errors: the recorder's own errors.
+        on_device: times of all its kernels on the GPU; without kernels if they were not recorded.
     """
 
     seconds: float = 0.0
@@ -61,6 +63,7 @@ class ProgramRecord:
     kernels: tuple[LaunchedKernel, ...] = ()
     processes: int = 0
     errors: tuple[str, ...] = ()
+    on_device: DeviceRecord = field(default_factory=DeviceRecord)
 
 
 @dataclass
@@ -101,9 +104,25 @@ def read_seen(folder: Path) -> ProgramRecord:
             _add(function, counted, own)
     spent = sum(function.seconds for function in functions.values())
     captures = [made for function in functions.values() if (made := _capture(function, spent)) is not None]
+    on_device = read_device(folder)
     return ProgramRecord(
-        seconds, device, tuple(captures), _launched(kernels.values(), functions, captures), processes, tuple(errors)
+        seconds=max(seconds, on_device.span),
+        device=device or on_device.device,
+        captures=tuple(_on_device(capture, captures, on_device) for capture in captures),
+        kernels=_launched(kernels.values(), functions, captures),
+        processes=max(processes, on_device.processes),
+        errors=tuple(errors),
+        on_device=on_device,
     )
+
+
+def _on_device(capture: Capture, captures: Iterable[Capture], on_device: DeviceRecord) -> Capture:
+    """Return a capture with the GPU time of its kernels; as it is if that was not recorded, or is not its own."""
+    others = [kernel for other in captures if other is not capture for kernel in other.kernels]
+    spent = sum(on_device.seconds_of(kernel) for kernel in capture.kernels)
+    if not spent or any(kernel in others for kernel in capture.kernels):
+        return capture
+    return replace(capture, gpu_seconds=spent, program_gpu_seconds=on_device.seconds)
 
 
 def _lines(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
@@ -183,6 +202,7 @@ def _capture(function: _Function, program_seconds: float) -> Capture | None:
         calls=function.calls,
         dropped={why: count for why, count in function.dropped.items() if count},
         program_seconds=program_seconds,
+        seconds=function.seconds,
     )
 
 

@@ -1,7 +1,10 @@
-"""Ranks a program's kernels by their share of its time, as far as that was recorded."""
+"""Ranks a program's kernels by their share of its time: of GPU time where that was recorded, else of host time."""
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kernel_lsp.capture.device_record import DeviceKernel
 from kernel_lsp.capture.program_record import LaunchedKernel, ProgramRecord
 from kernel_lsp.judge.program_gain import amdahl
 
@@ -14,24 +17,39 @@ class Ranked:
     """One kernel.
 
     Attributes:
-        kernel: its record.
-        share: its part, 0 to 1, of the host time within functions that launch kernels; None if not recorded.
-        gain: speedup of all of that if this function were `TRIED` times as fast; None as `share`.
+        kernel: its record where it was launched.
+        share: its part, 0 to 1, of the program's GPU time; without GPU times that of its function, of the host time
+            within functions that launch kernels; None if not recorded.
+        gain: speedup of all of that if this were `TRIED` times as fast; None as `share`.
+        on_device: its record on the GPU; None if it has none.
     """
 
     kernel: LaunchedKernel
     share: float | None
     gain: float | None
+    on_device: DeviceKernel | None = None
 
 
 def ranking(seen: ProgramRecord) -> tuple[Ranked, ...]:
-    """Return every kernel, largest share first; the kernels of one function share its part."""
+    """Return every kernel, largest share first. Of host time, the kernels of one function share its part."""
+    if seen.on_device.kernels:
+        return tuple(sorted(_on_device(seen), key=lambda one: -(one.share or 0)))
     total = sum({(k.file, k.function or k.name): k.seconds for k in seen.kernels}.values())
-    return tuple(_ranked(kernel, total) for kernel in seen.kernels)
+    return tuple(_ranked(kernel, kernel.seconds, total) for kernel in seen.kernels)
 
 
-def _ranked(kernel: LaunchedKernel, total: float) -> Ranked:
-    if not kernel.seconds or not total:
-        return Ranked(kernel, None, None)
-    share = kernel.seconds / total
-    return Ranked(kernel, share, amdahl(share, TRIED))
+def _on_device(seen: ProgramRecord) -> Iterator[Ranked]:
+    """Yield the kernels seen on the GPU, each with its launches in Python if it has any, then what was not seen."""
+    times = {kernel.symbol: kernel for kernel in seen.on_device.kernels}
+    names = Counter(kernel.name for kernel in seen.kernels)
+    joined = {kernel.name: kernel for kernel in seen.kernels if names[kernel.name] == 1 and kernel.name in times}
+    for symbol, timed in times.items():
+        kernel = joined.get(symbol) or LaunchedKernel(timed.name, launches=timed.launches)
+        yield _ranked(kernel, timed.seconds, seen.on_device.seconds, timed)
+    yield from (Ranked(kernel, None, None) for kernel in seen.kernels if kernel.name not in joined)
+
+
+def _ranked(kernel: LaunchedKernel, spent: float, total: float, timed: DeviceKernel | None = None) -> Ranked:
+    if not spent or not total:
+        return Ranked(kernel, None, None, timed)
+    return Ranked(kernel, spent / total, amdahl(spent / total, TRIED), timed)

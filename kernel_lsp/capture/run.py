@@ -12,7 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernel_lsp.capture.device_level import ChosenLaunch, DeviceLevel, device_level
 from kernel_lsp.capture.program_record import ProgramRecord, read_seen
+from kernel_lsp.capture.snapshot import Snapshot, keep_snapshots
 from kernel_lsp.errors import SourceError
 from kernel_lsp.runner.programs import EMULATE, EmulatedProcess, read_processes, read_unable
 from kernel_lsp.workload.capture import Capture, capture_text
@@ -32,6 +34,8 @@ class Captured:
         written: the files of its captures, in order.
         emulated: the processes that ran on the emulator.
         unable: why other processes could not, though they were to.
+        untimed: why GPU time was not recorded, though the machine has a GPU; empty if it was.
+        snapshots: the launches whose memory was kept.
     """
 
     code: int
@@ -39,6 +43,8 @@ class Captured:
     written: tuple[Path, ...]
     emulated: tuple[EmulatedProcess, ...] = ()
     unable: tuple[str, ...] = ()
+    untimed: str = ""
+    snapshots: tuple[Snapshot, ...] = ()
 
 
 def capture_program(
@@ -49,6 +55,8 @@ def capture_program(
     emulate: bool = False,
     rank: int = 0,
     aside: bool = False,
+    cache: Path | None = None,
+    snapshot: ChosenLaunch | None = None,
 ) -> Captured:
     """Run a program to its end, in our terminal, and write a capture for each recorded function.
 
@@ -60,17 +68,32 @@ def capture_program(
         emulate: let the program's Python processes see the emulator as their GPU. A program named without its folder
             is first looked for beside this Python, in which the emulator is installed.
         aside: send the program's standard output to our standard error, where ours is for results.
+        cache: folder for the library that records GPU time; None to record none.
+        snapshot: the launch whose memory is kept, beside its GPU time.
 
     Raises:
         SourceError: the program cannot be started, or the folder cannot be written to.
     """
     _prepare(folder)
+    level = DeviceLevel() if emulate or cache is None else device_level(os.environ, cache, snapshot)
     with tempfile.TemporaryDirectory(prefix="kernel-lsp-capture-") as scratch:
-        more = {"KERNEL_LSP_CAPTURE_KERNELS": "\n".join(kernels)}
+        more = {"KERNEL_LSP_CAPTURE_KERNELS": "\n".join(kernels), **level.environment}
         code = run_program(command, Path(scratch), more, emulate=emulate, rank=rank, aside=aside)
         seen = read_seen(Path(scratch))
         emulated, unable = read_processes(Path(scratch)), read_unable(Path(scratch))
-    return Captured(code, seen, tuple(_write(capture, folder) for capture in seen.captures), emulated, unable)
+        snapshots = tuple(keep_snapshots(Path(scratch), folder))
+    written = tuple(_write(capture, folder) for capture in seen.captures)
+    return Captured(code, seen, written, emulated, unable, _untimed(level, seen), snapshots)
+
+
+def _untimed(level: DeviceLevel, seen: ProgramRecord) -> str:
+    """Return why GPU time was not recorded; empty if it was, or if the program used no GPU."""
+    times = seen.on_device
+    if times.kernels or not level.environment:
+        return level.why
+    if times.processes or not seen.device:
+        return "; ".join(times.why)
+    return "CUDA's driver did not load the recorder, as under another profiler"
 
 
 def run_program(

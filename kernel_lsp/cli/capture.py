@@ -1,26 +1,31 @@
 """`kernel-lsp capture`: runs a program, and makes workloads from its kernel launches, or runs it with a variant."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kernel_lsp.capture.adopt import adopted_workload
+from kernel_lsp.capture.device_level import ChosenLaunch
+from kernel_lsp.capture.replay import replay
 from kernel_lsp.capture.run import capture_program, program_name
 from kernel_lsp.capture.shadow import EVERY, KernelVariant, shadow_program, variant_of
+from kernel_lsp.capture.snapshot import SNAPSHOT, Snapshot, read_snapshot
 from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE
+from kernel_lsp.device.choice import choose_gpu
 from kernel_lsp.errors import SourceError
 from kernel_lsp.judge.verdict import Verdict
-from kernel_lsp.report.capture import capture_view, captured_view
+from kernel_lsp.report.capture import capture_view, captured_view, replay_view, snapshot_text
 from kernel_lsp.report.shadow import shadow_view
 from kernel_lsp.source.files import read_source, write_new
 from kernel_lsp.workload.capture import FOLDER, SUFFIX, Capture, read_capture
 
 DIFFERS = 4
 """Exit code of a shadow run whose variant computed something else, or failed."""
-_ACTIONS = ("list", "show", "adopt", "rm")
+_ACTIONS = ("list", "show", "adopt", "rm", "replay")
 _ID = re.compile(r"[0-9a-f]{4,}")
 
 app = typer.Typer(add_completion=False)
@@ -30,7 +35,9 @@ app = typer.Typer(add_completion=False)
 def capture(
     command: Annotated[
         list[str],
-        typer.Argument(metavar="-- COMMAND...", help="The program; or `list`, or `show`, `adopt`, `rm` FILE."),
+        typer.Argument(
+            metavar="-- COMMAND...", help="The program; or `list`, or `show`, `adopt`, `rm`, `replay` FILE."
+        ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the captures.")] = FOLDER,
     kernel: Annotated[
@@ -38,6 +45,14 @@ def capture(
     ] = None,
     rank: Annotated[int, typer.Option(help="Of several ranks, as torchrun starts them, the one to record.")] = 0,
     emulate: Annotated[bool, typer.Option("--emulate", help="Let the program see the emulator as its GPU.")] = False,
+    snapshot: Annotated[
+        str | None,
+        typer.Option(metavar="KERNEL", help="Keep cubin, arguments and memory of one launch of a kernel of this name."),
+    ] = None,
+    launch: Annotated[int, typer.Option(min=1, help="Which of its launches --snapshot keeps.")] = 1,
+    cubin: Annotated[
+        Path | None, typer.Option(help="`replay`: other machine code to launch in place of the kernel's own.")
+    ] = None,
     variant: Annotated[
         str | None,
         typer.Option(
@@ -62,8 +77,12 @@ def capture(
 ) -> None:
     """Run a program and keep what its Triton kernels were given as workloads. Ends with the program's exit code.
 
+    All of its kernels are ranked by their GPU time, whatever they are written in, where CUDA's profiling library is.
+
     `capture list` shows what there is, `capture show FILE` the cases of one, `capture adopt FILE` writes one out as the
-    draft of a workload file to own, and `capture rm FILE` deletes it.
+    draft of a workload file to own, and `capture rm FILE` deletes it. `capture [--cubin FILE] replay FOLDER` launches a
+    snapshot again in a process of its own, compares its memory with what it was after the launch, and times it. Ends
+    with 4 if that differs, and with 3 if two replays differ.
 
     With --with VARIANT nothing is kept: the program runs with the variant, some calls are done by the original too, and
     a difference is named with its call and element. Ends with 4 if there is one, or if the variant fails, and with 3 if
@@ -73,9 +92,18 @@ def capture(
         _shadow(command, _variant(variant, of, output), every=every, step=step, emulate=emulate, rank=rank)
         return
     if command[0] in _ACTIONS:
-        _act(command[0], [Path(path) for path in command[1:]], output)
+        _act(command[0], *_files(command[1:], cubin), output)
         return
-    captured = capture_program(command, output, kernels=kernel or (), emulate=emulate, rank=rank)
+    settings = settings_for()
+    captured = capture_program(
+        command,
+        output,
+        kernels=kernel or (),
+        emulate=emulate,
+        rank=rank,
+        cache=settings.paths.cache,
+        snapshot=None if snapshot is None else ChosenLaunch(snapshot, launch),
+    )
     err.print(captured_view(captured, program_name(command)))
     raise typer.Exit(captured.code if captured.code >= 0 else 128 - captured.code)
 
@@ -106,9 +134,18 @@ def _variant(named: str, of: Path | None, captures: Path) -> KernelVariant:
     return KernelVariant(kernel, evidence.sources["candidate"], named)
 
 
-def _act(action: str, paths: list[Path], folder: Path) -> None:
+def _files(words: list[str], cubin: Path | None) -> tuple[list[Path], Path | None]:
+    """Return what an action is given, and the cubin that --cubin names, before the action or after its files."""
+    paths = [Path(word) for word in words if word != "--cubin"]
+    if "--cubin" in words[:-1]:
+        cubin = Path(words[words.index("--cubin") + 1])
+        paths.remove(cubin)
+    return paths, cubin
+
+
+def _act(action: str, paths: list[Path], cubin: Path | None, folder: Path) -> None:
     if action == "list":
-        paths = sorted(folder.glob(f"*{SUFFIX}"))
+        paths = sorted([*folder.glob(f"*{SUFFIX}"), *folder.glob(f"*{SNAPSHOT}")])
         if not paths:
             raise SourceError("there are no captures", folder, fix="`kernel-lsp capture -- COMMAND` makes some.")
     elif not paths:
@@ -116,6 +153,12 @@ def _act(action: str, paths: list[Path], folder: Path) -> None:
             f"`capture {action}` needs the file of a capture", fix="`kernel-lsp capture list` names them."
         )
     for path in paths:
+        if action == "replay":
+            _replay(path, cubin)
+            continue
+        if path.name.endswith(SNAPSHOT):
+            _act_on(action, read_snapshot(path))
+            continue
         text = read_source(path).text
         found = read_capture(text, path)
         if action == "adopt":
@@ -124,6 +167,33 @@ def _act(action: str, paths: list[Path], folder: Path) -> None:
             path.unlink()
         else:
             out.print(capture_view(found, path))
+
+
+def _act_on(action: str, found: Snapshot) -> None:
+    """Do what an action is for a snapshot: it is deleted or shown."""
+    if action == "rm":
+        shutil.rmtree(found.folder)
+    elif action == "adopt":
+        fix = "`capture replay` launches it; a workload is made of what a function of Python is given."
+        raise SourceError("a snapshot is one launch, and no workload", found.folder, fix=fix)
+    else:
+        out.print(snapshot_text(found))
+
+
+def _replay(folder: Path, cubin: Path | None) -> None:
+    """Launch a snapshot again and show what came of it.
+
+    Raises:
+        typer.Exit: with `DIFFERS`, or 3 if replays differ among themselves.
+    """
+    settings = settings_for()
+    gpu = choose_gpu(settings.gpu)
+    done = replay(read_snapshot(folder), settings.paths.cache, cubin=cubin, gpu=gpu.uuid if gpu else "")
+    out.print(replay_view(done))
+    if done.unstable:
+        raise typer.Exit(CANNOT_JUDGE)
+    if done.wrong:
+        raise typer.Exit(DIFFERS)
 
 
 def _adopt(found: Capture) -> None:

@@ -85,3 +85,15 @@ def find_tools(name: str) -> Iterator[Path]:
         folders += sorted(packages.glob("nvidia/cu1[0-9]/bin"), reverse=True)
         folders += [packages / "nvidia/cuda_nvcc/bin", packages / _TRITON / "bin"]
     yield from (path for folder in folders if os.access(path := folder / name, os.X_OK))
+
+
+def find_library(name: str) -> Path | None:
+    """Return the newest shared library `lib{name}.so.N` of CUDA's: of a wheel, else of a toolkit."""
+    folders: list[Path] = []
+    for packages in site_folders():
+        folders += sorted(packages.glob("nvidia/cu1[0-9]/lib"), reverse=True)
+        folders.append(packages / f"nvidia/cuda_{name}/lib")
+    for toolkit in toolkit_folders():
+        folders += [toolkit / "lib64", toolkit / f"extras/{name.upper()}/lib64"]
+    found = (sorted(folder.glob(f"lib{name}.so.[0-9][0-9]"), reverse=True) for folder in folders)
+    return next((paths[0] for paths in found if paths), None)

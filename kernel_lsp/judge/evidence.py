@@ -212,7 +212,7 @@ def program_gain(context: Context) -> ProgramGain | None:
     spent = [case.count * median(us) for case, us in zip(cases, series.baseline_us, strict=True)]
     weights = tuple(one / sum(spent) for one in spent)
     speedup, interval = _speedup(context, weighted_blocks(series.blocks, weights), series.cases)
-    share = sum(case.seconds for case in cases) / capture.program_seconds if capture.program_seconds else None
+    share = capture.share(cases)
     return ProgramGain(
         program=capture.program,
         function=capture.function,
@@ -222,4 +222,5 @@ def program_gain(context: Context) -> ProgramGain | None:
         share=share,
         whole=None if share is None else amdahl(share, speedup),
         whole_interval=None if share is None else (amdahl(share, interval[0]), amdahl(share, interval[1])),
+        on_gpu=capture.on_gpu,
     )

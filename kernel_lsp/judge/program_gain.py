@@ -17,10 +17,11 @@ class ProgramGain(Record):
         weights: for each timed case its part of the baseline's time, calls x time of a launch; their sum is 1.
         speedup: baseline over candidate, of the weighted sums of their times.
         interval: 95 % interval of `speedup`.
-        share: the timed cases' part, 0 to 1, of the *host* time that the program spent in functions that launch
-            kernels when it was captured; None if the capture does not say.
+        share: the timed cases' part, 0 to 1, of the program's time when it was captured: of its GPU time if `on_gpu`,
+            else of the *host* time in functions that launch kernels; None if the capture does not say.
         whole: speedup of all of that time; None without `share`.
         whole_interval: 95 % interval of `whole`, for the share as it is.
+        on_gpu: True if `share` and `whole` are of GPU time.
     """
 
     program: str
@@ -31,6 +32,7 @@ class ProgramGain(Record):
     share: float | None = None
     whole: float | None = None
     whole_interval: tuple[float, float] | None = None
+    on_gpu: bool = False
 
 
 def calls_of_cases(workload: WorkloadFile) -> tuple[int, ...]:

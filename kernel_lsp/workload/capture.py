@@ -55,6 +55,9 @@ class Capture:
         calls: number of calls, with those of no case.
         dropped: reason -> number of calls that are no case.
         program_seconds: host time of the program within all functions that launch kernels; 0 if it is not known.
+        seconds: host time within all calls of this function; 0 if it is not known.
+        gpu_seconds: GPU time of its kernels in the program; 0 if it was not recorded.
+        program_gpu_seconds: GPU time of all of the program's kernels; 0 if it was not recorded.
     """
 
     program: str
@@ -66,6 +69,25 @@ class Capture:
     calls: int
     dropped: Mapping[str, int] = field(default_factory=dict[str, int])
     program_seconds: float = 0.0
+    seconds: float = 0.0
+    gpu_seconds: float = 0.0
+    program_gpu_seconds: float = 0.0
+
+    @property
+    def on_gpu(self) -> bool:
+        """Return True if `share` is of GPU time."""
+        return bool(self.gpu_seconds and self.program_gpu_seconds and self.seconds)
+
+    def share(self, cases: Sequence[CapturedCase]) -> float | None:
+        """Return the part of the program's time, 0 to 1, that some cases of this function took; None if not known.
+
+        It is of GPU time where that was recorded, for the function as a whole; cases then part it as they part the
+        host time. Else it is of host time within functions that launch kernels.
+        """
+        spent = sum(case.seconds for case in cases)
+        if self.on_gpu:
+            return self.gpu_seconds / self.program_gpu_seconds * min(spent / self.seconds, 1.0)
+        return spent / self.program_seconds if self.program_seconds else None
 
     @property
     def file_name(self) -> str:

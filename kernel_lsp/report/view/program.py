@@ -30,10 +30,12 @@ def program_text(gain: ProgramGain) -> str:
     )
     if gain.share is None or gain.whole is None or gain.whole_interval is None:
         return f"{weighted} The capture does not say what share of {gain.program} that is."
+    whole = f"In {gain.program}: {speedup_text(gain.whole)} ({interval_text(gain.whole_interval)})"
+    taken = f"the timed cases of `{gain.function}` take {_share(gain.share)} of"
+    if gain.on_gpu:
+        return f"{whole}, of its GPU time; {taken} that. {weighted}"
     return (
-        f"In {gain.program}: {speedup_text(gain.whole)} ({interval_text(gain.whole_interval)}), of the host time in "
-        f"functions that launch kernels; the timed cases of `{gain.function}` take {_share(gain.share)} of that, which "
-        f"is not GPU time. {weighted}"
+        f"{whole}, of the host time in functions that launch kernels; {taken} that, which is not GPU time. {weighted}"
     )
 
 

@@ -1,0 +1,119 @@
+"""Reads and adds up the GPU times that the recorder in a program's processes wrote."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from kernel_lsp.compiler.symbols import kernel_name
+
+_SUFFIX = ".device.json"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceKernel:
+    """All launches of one kernel that ended.
+
+    Attributes:
+        symbol: its name in the machine code.
+        name: the same as in C++, with namespaces and template arguments.
+        launches: number of launches.
+        in_graphs: number of those that CUDA graphs made.
+        seconds: GPU time, summed; kernels that ran side by side count in full.
+        least: the shortest launch, in seconds.
+        most: the longest one.
+        shapes: number of different grids and blocks.
+    """
+
+    symbol: str
+    name: str
+    launches: int
+    in_graphs: int
+    seconds: float
+    least: float
+    most: float
+    shapes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRecord:
+    """The GPU time of a program.
+
+    Attributes:
+        kernels: most GPU time first.
+        device: the GPU's name; empty if it is not known.
+        processes: number of processes that used CUDA.
+        span: from the first launch to the end of the last one, in seconds; of several processes the longest.
+        unfinished: number of launches whose end was not seen.
+        why: why processes have no times, each reason once.
+        snapshot_why: why there is no snapshot, each reason once.
+    """
+
+    kernels: tuple[DeviceKernel, ...] = ()
+    device: str = ""
+    processes: int = 0
+    span: float = 0.0
+    unfinished: int = 0
+    why: tuple[str, ...] = ()
+    snapshot_why: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Return the GPU time of all kernels."""
+        return sum(kernel.seconds for kernel in self.kernels)
+
+    def seconds_of(self, symbol: str) -> float:
+        """Return the GPU time of one kernel; 0 if it was not seen."""
+        return sum(kernel.seconds for kernel in self.kernels if kernel.symbol == symbol)
+
+
+def read_device(folder: Path) -> DeviceRecord:
+    """Return the sums of all records in a folder; one that cannot be read is left out."""
+    found, kernels = DeviceRecord(), dict[str, DeviceKernel]()
+    for path in sorted(folder.glob(f"*{_SUFFIX}")):
+        try:
+            document = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            continue
+        of_process = dict[str, DeviceKernel]()
+        for one in document["kernels"]:
+            _add(of_process, _kernel(one))
+        for kernel in of_process.values():
+            _add(kernels, kernel, same_shapes=True)
+        found = replace(
+            found,
+            device=found.device or document["device"],
+            processes=found.processes + 1,
+            span=max(found.span, document["span_ns"] / 1e9),
+            unfinished=found.unfinished + document["unfinished"],
+            why=_with(found.why, document["why"]),
+            snapshot_why=_with(found.snapshot_why, document["snapshot_why"]),
+        )
+    return replace(found, kernels=tuple(sorted(kernels.values(), key=lambda one: (-one.seconds, one.symbol))))
+
+
+def _kernel(one: Mapping[str, Any]) -> DeviceKernel:
+    times = (one["ns"] / 1e9, one["least_ns"] / 1e9, one["most_ns"] / 1e9)
+    return DeviceKernel(one["symbol"], kernel_name(one["symbol"]), one["launches"], one["in_graphs"], *times, shapes=1)
+
+
+def _add(kernels: dict[str, DeviceKernel], one: DeviceKernel, *, same_shapes: bool = False) -> None:
+    """Add launches. Two processes of a program mostly launch the same shapes, so of these the larger number counts."""
+    known = kernels.get(one.symbol)
+    if known is None:
+        kernels[one.symbol] = one
+        return
+    kernels[one.symbol] = replace(
+        known,
+        launches=known.launches + one.launches,
+        in_graphs=known.in_graphs + one.in_graphs,
+        seconds=known.seconds + one.seconds,
+        least=min(known.least, one.least),
+        most=max(known.most, one.most),
+        shapes=max(known.shapes, one.shapes) if same_shapes else known.shapes + one.shapes,
+    )
+
+
+def _with(reasons: tuple[str, ...], more: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*reasons, more))) if more else reasons
