@@ -1,4 +1,4 @@
-"""Launches a snapshot again in a process of its own, at the addresses that its memory had, and says what came of it."""
+"""Launches a snapshot again in a process of its own, at the addresses that its memory had, and compares."""
 
 import contextlib
 import json

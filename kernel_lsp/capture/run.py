@@ -116,7 +116,7 @@ def run_program(
     Raises:
         SourceError: the program cannot be started.
     """
-    environment = {**_environment(os.environ, scratch, rank), **more}
+    environment = {**recording(os.environ, scratch, rank), **more}
     return _run(command, environment | _emulated(os.environ) if emulate else environment, aside=aside)
 
 
@@ -144,8 +144,14 @@ def _write(capture: Capture, folder: Path) -> Path:
     return path
 
 
-def _environment(own: Mapping[str, str], scratch: Path, rank: int) -> dict[str, str]:
-    """Return the program's environment: the folder of what is ours comes first in Python's search path."""
+def recording(own: Mapping[str, str], scratch: Path, rank: int = 0) -> dict[str, str]:
+    """Return the environment of a recorded program: the folder of what is ours comes first in Python's search path.
+
+    Args:
+        own: the environment that it would have.
+        scratch: receives the records of its processes.
+        rank: see `capture_program`.
+    """
     before = own.get("PYTHONPATH", "")
     return {
         **own,

@@ -181,7 +181,7 @@ def _act_on(action: str, found: Snapshot) -> None:
 
 
 def _replay(folder: Path, cubin: Path | None) -> None:
-    """Launch a snapshot again and show what came of it.
+    """Launch a snapshot again and show the comparison.
 
     Raises:
         typer.Exit: with `DIFFERS`, or 3 if replays differ among themselves.

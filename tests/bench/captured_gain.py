@@ -2,8 +2,8 @@
 
 A program of matrix products and sums of rows in three shapes is captured, and a version of its kernel with other warps
 judged by the capture. Then the program runs with either version in turn, ABBA, and reports its own seconds a step with
-the GPU waited for. The verdict's share is of host time, so the two need not agree: by how much they do not is the
-figure. Options: --steps N of the program (default 300), --rounds N of ABBA (default 5), --record.
+the GPU waited for. The verdict's share is of GPU time, which leaves out gaps, so the two need not agree: by how much
+they do not is the figure. Options: --steps N of the program (default 300), --rounds N of ABBA (default 5), --record.
 """
 
 import argparse
@@ -101,7 +101,8 @@ def main() -> None:
         folder = Path(scratch)
         (folder / "ops.py").write_text(before)
         (folder / "train.py").write_text(_PROGRAM)
-        captured = capture_program([sys.executable, str(folder / "train.py"), str(options.steps)], folder / FOLDER)
+        program = [sys.executable, str(folder / "train.py"), str(options.steps)]
+        captured = capture_program(program, folder / FOLDER, cache=folder / "cache")
         outcome, gain = gain_of(folder, after, captured.written[0].resolve())
         ratios: list[float] = []
         for _ in range(options.rounds):
