@@ -15,7 +15,7 @@ from pathlib import Path
 from kernel_lsp.capture.device_level import ChosenLaunch, DeviceLevel, device_level
 from kernel_lsp.capture.program_record import ProgramRecord, read_seen
 from kernel_lsp.capture.snapshot import Snapshot, keep_snapshots
-from kernel_lsp.errors import SourceError
+from kernel_lsp.errors import CannotJudgeError, SourceError
 from kernel_lsp.runner.programs import EMULATE, EmulatedProcess, read_processes, read_unable
 from kernel_lsp.workload.capture import Capture, capture_text
 
@@ -73,9 +73,13 @@ def capture_program(
 
     Raises:
         SourceError: the program cannot be started, or the folder cannot be written to.
+        CannotJudgeError: a snapshot is asked for, and none can be made here; the program is not run.
     """
     _prepare(folder)
     level = DeviceLevel() if emulate or cache is None else device_level(os.environ, cache, snapshot)
+    if snapshot is not None and not level.environment:
+        why = level.why or ("the emulator is its GPU" if emulate else "this machine has no NVIDIA driver")
+        raise CannotJudgeError(f"no launch of the program can be kept: {why}", fix="Run it without --snapshot.")
     with tempfile.TemporaryDirectory(prefix="kernel-lsp-capture-") as scratch:
         more = {"KERNEL_LSP_CAPTURE_KERNELS": "\n".join(kernels), **level.environment}
         code = run_program(command, Path(scratch), more, emulate=emulate, rank=rank, aside=aside)

@@ -17,9 +17,8 @@ from kernel_lsp.report.units import seconds_text, size_text, time_text
 from kernel_lsp.workload.capture import Capture
 
 _NOTHING = (
-    "The likely reasons: the program launches no kernel of Triton or of a torch extension; it has no GPU (run it with "
-    "--emulate, or in Triton's interpreter with TRITON_INTERPRET=1); or its Python was started with -S, -I or -E, "
-    "which leaves the recorder out."
+    "The likely reasons: the program launches no kernel; it has no GPU (run it with --emulate, or in Triton's "
+    "interpreter with TRITON_INTERPRET=1); or its Python was started with -S, -I or -E, which leaves the recorder out."
 )
 _MOST_ROWS = 30
 _MOST_NAME = 60

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from kernel_lsp.check.ncu import may_read_counters
 from kernel_lsp.compiler.toolchain import Tool, find_toolchain
-from kernel_lsp.compiler.toolkit import toolkit_folders
+from kernel_lsp.compiler.toolkit import find_library, toolkit_folders
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.report.units import size_text
 
@@ -60,7 +60,7 @@ _COSTS = {
 def survey() -> list[Item]:
     """Look for everything; takes as long as the tools take to say their versions. Imports none of the packages."""
     tools = find_toolchain()
-    return [*_gpus(), _toolkit(), *(_item(tools[name], *said) for name, said in _COSTS.items()), *_counters()]
+    return [*_gpus(), _toolkit(), *(_item(tools[name], *said) for name, said in _COSTS.items()), _cupti(), *_counters()]
 
 
 def survey_view(items: list[Item]) -> RenderableType:
@@ -97,6 +97,14 @@ def _gpus() -> list[Item]:
     if find_spec("pynvml") is None:
         return [Item("GPU", False, None, "not looked for: nvidia-ml-py is not installed", cost, _GPU_EXTRA)]
     return [Item("GPU", False, None, "no driver, or none that this process may use", cost, _DRIVER)]
+
+
+def _cupti() -> Item:
+    """Return the library through which `capture` times the kernels of a program."""
+    cost = "`capture` ranks kernels by host time, and keeps no launch for a replay"
+    found = find_library("cupti")
+    version = None if found is None else found.suffix.removeprefix(".")
+    return Item("libcupti", found is not None, version, str(found or ""), cost, "pip install nvidia-cuda-cupti")
 
 
 def _counters() -> list[Item]:

@@ -51,6 +51,7 @@ struct Driver {
     Status (*KernelGetParamInfo)(Handle, size_t, size_t*, size_t*) = nullptr;
     Status (*KernelGetFunction)(Handle*, Handle) = nullptr;
     Status (*FuncGetModule)(Handle*, Handle) = nullptr;
+    Status (*FuncLoad)(Handle) = nullptr;
     Status (*FuncGetAttribute)(int*, int, Handle) = nullptr;
     Status (*ModuleGetGlobal)(Address*, size_t*, Handle, const char*) = nullptr;
     Status (*PointerGetAttribute)(void*, int, Address) = nullptr;
@@ -96,7 +97,8 @@ struct Timed {
 
 struct State {
     std::mutex lock;           // of what is written
-    std::mutex snapshot_lock;  // never taken within the other: CUPTI may deliver times while a snapshot waits for the GPU
+    std::mutex snapshot_lock;  // taken before the others: CUPTI may deliver times while a snapshot waits for the GPU
+    std::mutex image_lock;     // of the images
     std::string folder, wanted, why, snapshot_why;
     pid_t process = 0;
     uint32_t version = 0, device = 0;
@@ -282,9 +284,10 @@ struct Variable {
 
 // What is being kept between the entry of a launch and its return, by the thread that launches.
 struct Taken {
-    std::string folder;
+    std::string folder, symbol;
     std::vector<Block> blocks;
     std::vector<Variable> variables;
+    bool has_cubin = false;
 };
 thread_local Taken* taken = nullptr;
 thread_local bool busy = false;
@@ -391,8 +394,40 @@ std::vector<uint8_t> arguments_of(const Launch& launch, const std::vector<std::p
     return bytes;
 }
 
+// Returns the module of a function or a kernel, and the function of the kernel; loads both if they are not yet.
+Handle module_of(Handle& function) {
+    const Driver& d = state.driver;
+    Handle module = nullptr, given = function;
+    bool known = d.FuncGetModule && d.FuncGetModule(&module, function) == 0;
+    if (!known && d.KernelGetFunction && d.KernelGetFunction(&function, given) == 0)
+        known = d.FuncGetModule && d.FuncGetModule(&module, function) == 0;
+    if (known && d.FuncLoad) d.FuncLoad(function);
+    return known ? module : nullptr;
+}
+
+bool write_file(const std::string& path, const std::string& data) {
+    FILE* file = fopen(path.c_str(), "wb");
+    if (!file) return false;
+    bool whole = fwrite(data.data(), 1, data.size(), file) == data.size();
+    return fclose(file) == 0 && whole;
+}
+
+// Keeps the newest image that has the kernel's code, and returns it; nothing if none was loaded so far.
+std::string keep_cubin(Taken& kept) {
+    std::lock_guard<std::mutex> hold(state.image_lock);
+    std::string image, section = ".text." + kept.symbol;
+    for (auto& path : state.image_files) {
+        std::string data = read_file(path);
+        if (memmem(data.data(), data.size(), section.c_str(), section.size() + 1)) image = std::move(data);
+    }
+    kept.has_cubin = !image.empty() && write_file(kept.folder + "/cubin", image);
+    return image;
+}
+
 // Writes `launch`, which names everything else in a snapshot's folder, and collects the memory that is to be kept.
 std::string describe(const Launch& launch, Taken& kept) {
+    Handle function = launch.function;
+    Handle module = module_of(function);
     auto layout = layout_of(launch.function);
     if (layout.empty() && !state.driver.FuncGetParamInfo) return "the driver is older than CUDA 12.4 and does not tell arguments";
     auto bytes = arguments_of(launch, layout);
@@ -410,7 +445,7 @@ std::string describe(const Launch& launch, Taken& kept) {
     if (launch.cooperative) line("cooperative", {1});
     for (int attribute : {cuda::FUNCTION_MOST_DYNAMIC, cuda::FUNCTION_CARVEOUT, cuda::FUNCTION_ANY_CLUSTER}) {
         int value = -1;
-        if (state.driver.FuncGetAttribute(&value, attribute, launch.function) == 0 && value >= 0)
+        if (state.driver.FuncGetAttribute(&value, attribute, function) == 0 && value >= 0)
             line("attribute", {static_cast<unsigned>(attribute), static_cast<unsigned>(value)});
     }
     for (auto& [offset, size] : layout) line("parameter", {offset, size});
@@ -458,32 +493,15 @@ std::string describe(const Launch& launch, Taken& kept) {
     kept.blocks.assign(blocks.begin(), blocks.end());
     for (auto& block : kept.blocks) line("memory", {block.base, block.size});
 
-    std::string image;
-    std::string section = std::string(".text.") + launch.symbol;
-    for (auto& path : state.image_files) {
-        std::string data = read_file(path);
-        if (memmem(data.data(), data.size(), section.c_str(), section.size() + 1)) image = std::move(data);
-    }
-    if (image.empty()) return "no module that was loaded holds its machine code";
-    FILE* cubin = fopen((kept.folder + "/cubin").c_str(), "wb");
-    if (!cubin) return "its folder cannot be written to";
-    bool written = fwrite(image.data(), 1, image.size(), cubin) == image.size();
-    if (fclose(cubin) || !written) return "the disk is full";
-    Handle module = nullptr, function = launch.function;
-    bool known = state.driver.FuncGetModule && state.driver.FuncGetModule(&module, function) == 0;
-    if (!known && state.driver.KernelGetFunction && state.driver.KernelGetFunction(&function, launch.function) == 0)
-        known = state.driver.FuncGetModule && state.driver.FuncGetModule(&module, function) == 0;
-    for (auto& name : known ? variable_names(image) : std::vector<std::string>()) {
+    auto names = variable_names(keep_cubin(kept));
+    for (auto& name : module ? names : std::vector<std::string>()) {
         Variable variable = {name, 0, 0};
         if (state.driver.ModuleGetGlobal(&variable.base, &variable.size, module, name.c_str())) continue;
         if (!variable.size || variable.size > MOST_VARIABLE_BYTES) continue;
         kept.variables.push_back(variable);
         text += "variable " + name + " " + std::to_string(variable.size) + "\n";
     }
-    FILE* file = fopen((kept.folder + "/launch").c_str(), "w");
-    if (!file) return "its folder cannot be written to";
-    written = fwrite(text.data(), 1, text.size(), file) == text.size();
-    return fclose(file) || !written ? "the disk is full" : "";
+    return write_file(kept.folder + "/launch", text) ? "" : "its folder cannot be written to";
 }
 
 bool is_wanted(const char* symbol) {
@@ -514,13 +532,13 @@ void entered(const Launch& launch) {
     std::lock_guard<std::mutex> hold(state.snapshot_lock);
     if (state.done || ++state.seen < state.launch) return;
     int capturing = 0;
-    if (state.driver.StreamIsCapturing(launch.stream, &capturing) == 0 && capturing) {
+    if (state.driver.StreamIsCapturing(launch.stream, &capturing) || capturing) {
         say("it was launched within the capture of a CUDA graph");
         return;
     }
     say("");
     Relaxed relaxed;
-    auto* kept = new Taken{state.folder + "/" + std::to_string(state.process) + ".taking", {}, {}};
+    auto* kept = new Taken{state.folder + "/" + std::to_string(state.process) + ".taking", launch.symbol, {}, {}};
     mkdir(kept->folder.c_str(), 0700);
     std::string why = state.driver.CtxSynchronize() ? "the GPU had failed before it" : describe(launch, *kept);
     if (why.empty() && !keep_memory(*kept, ".before")) why = "its memory could not be copied to the disk";
@@ -544,21 +562,20 @@ void returned(const cupti::CallbackData& data) {
         stop("the kernel failed on the GPU");
     else if (!keep_memory(*kept, ".after"))
         stop("its memory could not be copied to the disk");
+    else if (!kept->has_cubin && keep_cubin(*kept).empty())
+        stop("no module that was loaded holds its machine code");
     else
         rename(kept->folder.c_str(), (state.folder + "/" + std::to_string(state.process) + ".snapshot").c_str());
     delete kept;
 }
 
 void loaded(const cupti::ModuleData* module) {
-    if (!module || !module->cubin || !module->size || state.done) return;
+    if (!module || !module->cubin || !module->size || (state.done && !taken)) return;
     std::string part = state.wanted.substr(0, state.wanted.find_first_of("<(: "));  // in a mangled name as it stands
     if (!memmem(module->cubin, module->size, part.data(), part.size())) return;
-    std::lock_guard<std::mutex> hold(state.snapshot_lock);
+    std::lock_guard<std::mutex> hold(state.image_lock);
     std::string path = state.folder + "/" + std::to_string(state.process) + "-" + std::to_string(state.images++) + ".cubin";
-    FILE* file = fopen(path.c_str(), "wb");
-    if (!file) return;
-    bool whole = fwrite(module->cubin, 1, module->size, file) == module->size;
-    if (fclose(file) == 0 && whole) state.image_files.push_back(path);
+    if (write_file(path, std::string(module->cubin, module->size))) state.image_files.push_back(path);
 }
 
 Launch plain(const cuda::LaunchKernelParameters& p, const char* symbol, bool cooperative) {
@@ -596,19 +613,24 @@ Launch launch_of(uint32_t call, const cupti::CallbackData& data) {
 }
 
 void called(void*, int domain, uint32_t call, const void* data) {
-    if (busy || !ours()) return;
-    busy = true;
+    if (!ours()) return;
     try {
-        if (domain == cupti::DOMAIN_RESOURCE) {
+        if (domain == cupti::DOMAIN_RESOURCE) {  // also of what a call of ours loads
             auto* resource = static_cast<const cupti::ResourceData*>(data);
             loaded(static_cast<const cupti::ModuleData*>(resource->descriptor));
-        } else {
-            auto& callback = *static_cast<const cupti::CallbackData*>(data);
-            if (callback.site != cupti::ENTER) {
-                if (taken) returned(callback);
-            } else if (!state.done) {
-                entered(launch_of(call, callback));
-            }
+            return;
+        }
+    } catch (...) {
+        return;
+    }
+    if (busy) return;
+    busy = true;
+    try {
+        auto& callback = *static_cast<const cupti::CallbackData*>(data);
+        if (callback.site != cupti::ENTER) {
+            if (taken) returned(callback);
+        } else if (!state.done) {
+            entered(launch_of(call, callback));
         }
     } catch (...) {  // no memory: no snapshot
         state.done = true;
@@ -643,6 +665,7 @@ void find_calls(void* library, void* driver) {
     find(driver, "cuKernelGetParamInfo", d.KernelGetParamInfo);
     find(driver, "cuKernelGetFunction", d.KernelGetFunction);
     find(driver, "cuFuncGetModule", d.FuncGetModule);
+    find(driver, "cuFuncLoad", d.FuncLoad);
     find(driver, "cuFuncGetAttribute", d.FuncGetAttribute);
     find(driver, "cuModuleGetGlobal_v2", d.ModuleGetGlobal);
     find(driver, "cuPointerGetAttribute", d.PointerGetAttribute);

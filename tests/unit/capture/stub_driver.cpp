@@ -23,6 +23,7 @@ struct Module {
     std::string image;
     float bias[4] = {1, 2, 3, 4};
     std::map<std::string, Kernel> kernels;
+    bool told = false;
 };
 std::map<Address, size_t> allocations;
 std::vector<cupti::KernelRecord> records;
@@ -65,6 +66,17 @@ void run(const Kernel& kernel, void** parameters) {
     }
 }
 
+// Tells once that the module was loaded: STUB_LAZY names the moment, `asked` for its module or `launched`.
+void load(const char* moment) {
+    const char* lazy = getenv("STUB_LAZY");
+    bool told = last_module->told || strcmp(lazy ? lazy : "", moment);
+    if (told || !callback || !enabled[{cupti::DOMAIN_RESOURCE, cupti::MODULE_LOADED}]) return;
+    last_module->told = true;
+    cupti::ModuleData data = {1, last_module->image.size(), last_module->image.data()};
+    cupti::ResourceData resource = {nullptr, nullptr, &data};
+    callback(nullptr, cupti::DOMAIN_RESOURCE, cupti::MODULE_LOADED, &resource);
+}
+
 void call_back(uint32_t call, int site, const void* parameters, const Kernel& kernel, int* result) {
     if (!callback || !enabled[{cupti::DOMAIN_DRIVER, call}]) return;
     cupti::CallbackData data = {};
@@ -79,6 +91,7 @@ int launch(uint32_t call, const void* parameters, Handle function, const unsigne
     auto& kernel = *static_cast<Kernel*>(function);
     int result = 0;
     call_back(call, cupti::ENTER, parameters, kernel, &result);
+    load("launched");
     run(kernel, values);
     cupti::KernelRecord record = {};
     record.kind = cupti::CONCURRENT_KERNEL;
@@ -150,11 +163,7 @@ int cuModuleLoadData(Handle* module, const void* image) {
     for (auto& [name, layout] : LAYOUTS) made->kernels[name] = {name, layout};
     last_module = made;
     *module = made;
-    if (callback && enabled[{cupti::DOMAIN_RESOURCE, cupti::MODULE_LOADED}]) {
-        cupti::ModuleData data = {1, made->image.size(), made->image.data()};
-        cupti::ResourceData resource = {nullptr, nullptr, &data};
-        callback(nullptr, cupti::DOMAIN_RESOURCE, cupti::MODULE_LOADED, &resource);
-    }
+    load("");
     return 0;
 }
 int cuModuleGetFunction(Handle* function, Handle module, const char* name) {
@@ -168,7 +177,7 @@ int cuModuleGetGlobal_v2(Address* address, size_t* size, Handle module, const ch
     *size = 16;
     return 0;
 }
-int cuFuncGetModule(Handle* module, Handle) { return *module = last_module, 0; }
+int cuFuncGetModule(Handle* module, Handle) { return *module = last_module, load("asked"), 0; }
 int cuFuncGetAttribute(int* value, int, Handle) { return *value = 0; }
 int cuFuncSetAttribute(Handle, int, int) { return 0; }
 int cuFuncGetParamInfo(Handle function, size_t index, size_t* offset, size_t* size) {

@@ -112,6 +112,17 @@ def test_a_table_of_pointers_and_a_variable_are_followed(stub: Stub, cache: Path
     assert done.nbytes == 816 + 16
 
 
+@pytest.mark.parametrize(("moment", "nbytes"), [("asked", 8192 + 16), ("launched", 8192)])
+def test_a_module_that_is_loaded_late_is_kept(
+    stub: Stub, cache: Path, tmp_path: Path, moment: str, nbytes: int, monkeypatch: pytest.MonkeyPatch
+):
+    """With lazy loading the driver loads a kernel's module when it is first asked for, or within the launch."""
+    monkeypatch.setenv("STUB_LAZY", moment)
+    snapshot = kept(stub, cache, tmp_path, "scale_view")
+    monkeypatch.delenv("STUB_LAZY")
+    assert replay(snapshot, cache).nbytes == nbytes
+
+
 @pytest.mark.parametrize("name", ["scale_view", "batched"])
 def test_where_the_addresses_are_taken_the_pointers_are_rewritten(
     stub: Stub, cache: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
@@ -198,6 +209,16 @@ def test_another_profiler_or_no_libcupti_or_no_driver_leaves_the_program_alone(
     assert "no libcupti" in level.device_level({}, cache).why
     monkeypatch.setattr(level, "has_driver", lambda: False)
     assert level.device_level({}, cache) == level.DeviceLevel()
+
+
+def test_a_snapshot_that_cannot_be_made_is_refused_before_the_program_runs(
+    stub: Stub, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(level, "has_driver", lambda: False)
+    with pytest.raises(CannotJudgeError, match="no NVIDIA driver"):
+        captured(stub, cache, tmp_path, snapshot=ChosenLaunch("batched"))
+    with pytest.raises(CannotJudgeError, match="the emulator is its GPU"):
+        capture_program(stub.program, tmp_path, cache=cache, emulate=True, snapshot=ChosenLaunch("batched"))
 
 
 def test_another_rank_is_not_recorded(stub: Stub, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
