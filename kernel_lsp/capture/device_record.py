@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from kernel_lsp.compiler.symbols import kernel_name
+from kernel_lsp.compiler.symbols import declared_name, kernel_name
+from kernel_lsp.source.python import is_python
+from kernel_lsp.workload.capture import Capture
 
 _SUFFIX = ".device.json"
 
@@ -34,6 +36,11 @@ class DeviceKernel:
     least: float
     most: float
     shapes: int
+
+    @property
+    def plain_name(self) -> str:
+        """Return `name` without namespaces and template arguments."""
+        return declared_name(self.name).rpartition("::")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +70,14 @@ class DeviceRecord:
         """Return the GPU time of all kernels."""
         return sum(kernel.seconds for kernel in self.kernels)
 
-    def seconds_of(self, symbol: str) -> float:
-        """Return the GPU time of one kernel; 0 if it was not seen."""
-        return sum(kernel.seconds for kernel in self.kernels if kernel.symbol == symbol)
+    def kernels_of(self, capture: Capture) -> tuple[DeviceKernel, ...]:
+        """Return the kernels that a captured function launches: Triton's by their symbols, of CUDA files by their names
+        in the text.
+        """
+        if is_python(Path(capture.kernel)):
+            return tuple(kernel for kernel in self.kernels if kernel.symbol in capture.kernels)
+        names = {name.rpartition("::")[2] for name in capture.kernels}
+        return tuple(kernel for kernel in self.kernels if kernel.plain_name in names)
 
 
 def read_device(folder: Path) -> DeviceRecord:

@@ -108,7 +108,7 @@ def read_seen(folder: Path) -> ProgramRecord:
     return ProgramRecord(
         seconds=max(seconds, on_device.span),
         device=device or on_device.device,
-        captures=tuple(_on_device(capture, captures, on_device) for capture in captures),
+        captures=tuple(with_gpu_time(capture, captures, on_device) for capture in captures),
         kernels=_launched(kernels.values(), functions, captures),
         processes=max(processes, on_device.processes),
         errors=tuple(errors),
@@ -116,12 +116,13 @@ def read_seen(folder: Path) -> ProgramRecord:
     )
 
 
-def _on_device(capture: Capture, captures: Iterable[Capture], on_device: DeviceRecord) -> Capture:
+def with_gpu_time(capture: Capture, captures: Iterable[Capture], on_device: DeviceRecord) -> Capture:
     """Return a capture with the GPU time of its kernels; as it is if that was not recorded, or is not its own."""
-    others = [kernel for other in captures if other is not capture for kernel in other.kernels]
-    spent = sum(on_device.seconds_of(kernel) for kernel in capture.kernels)
-    if not spent or any(kernel in others for kernel in capture.kernels):
+    own = on_device.kernels_of(capture)
+    others = {kernel for other in captures if other is not capture for kernel in on_device.kernels_of(other)}
+    if not own or others.intersection(own):
         return capture
+    spent = sum(kernel.seconds for kernel in own)
     return replace(capture, gpu_seconds=spent, program_gpu_seconds=on_device.seconds)
 
 

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from kernel_lsp.capture.device_record import DeviceKernel
 from kernel_lsp.capture.program_record import LaunchedKernel, ProgramRecord
 from kernel_lsp.judge.program_gain import amdahl
+from kernel_lsp.workload.capture import Capture
 
 TRIED = 1.5
 """Assumed speedup of a kernel, to estimate what the program would gain."""
@@ -39,14 +41,27 @@ def ranking(seen: ProgramRecord) -> tuple[Ranked, ...]:
 
 
 def _on_device(seen: ProgramRecord) -> Iterator[Ranked]:
-    """Yield the kernels seen on the GPU, each with its launches in Python if it has any, then what was not seen."""
+    """Yield the kernels seen on the GPU, each with what launched it if that is known, then what was not seen.
+
+    Of torch extensions the recorded launches are calls of functions, whose kernels stand for them.
+    """
     times = {kernel.symbol: kernel for kernel in seen.on_device.kernels}
     names = Counter(kernel.name for kernel in seen.kernels)
     joined = {kernel.name: kernel for kernel in seen.kernels if names[kernel.name] == 1 and kernel.name in times}
+    launching = {timed.symbol: capture for capture in seen.captures for timed in seen.on_device.kernels_of(capture)}
     for symbol, timed in times.items():
-        kernel = joined.get(symbol) or LaunchedKernel(timed.name, launches=timed.launches)
+        kernel = joined.get(symbol) or _launched(timed, launching.get(symbol))
         yield _ranked(kernel, timed.seconds, seen.on_device.seconds, timed)
-    yield from (Ranked(kernel, None, None) for kernel in seen.kernels if kernel.name not in joined)
+    shown = {(capture.kernel, capture.function) for capture in launching.values()}
+    for kernel in seen.kernels:
+        if kernel.name not in joined and (str(Path(kernel.file).resolve()), kernel.function) not in shown:
+            yield Ranked(kernel, None, None)
+
+
+def _launched(timed: DeviceKernel, by: Capture | None) -> LaunchedKernel:
+    if by is None:
+        return LaunchedKernel(timed.name, launches=timed.launches)
+    return LaunchedKernel(timed.name, by.kernel, launches=timed.launches, function=by.function)
 
 
 def _ranked(kernel: LaunchedKernel, spent: float, total: float, timed: DeviceKernel | None = None) -> Ranked:

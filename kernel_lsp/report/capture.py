@@ -12,7 +12,7 @@ from kernel_lsp.capture.ranking import TRIED, Ranked, ranking
 from kernel_lsp.capture.replay import Replayed
 from kernel_lsp.capture.run import Captured
 from kernel_lsp.capture.snapshot import Snapshot
-from kernel_lsp.report.captured_calls import BASIS, arguments_text, mean_text, share_text
+from kernel_lsp.report.captured_calls import BASIS, GPU_BASIS, arguments_text, mean_text, share_text
 from kernel_lsp.report.units import seconds_text, size_text, time_text
 from kernel_lsp.workload.capture import Capture
 
@@ -108,7 +108,7 @@ def _basis(seen: ProgramRecord) -> str:
     times = seen.on_device
     if not times.kernels:
         return BASIS
-    said = ["Shares are of GPU time."]
+    said = [GPU_BASIS]
     if times.unfinished:
         said.append(f"{times.unfinished:,} launches had not ended when the program did.")
     graphs = sum(kernel.in_graphs for kernel in times.kernels)
@@ -152,9 +152,9 @@ def _row(ranked: Ranked) -> list[str]:
 def _timed_row(ranked: Ranked) -> list[str]:
     kernel, timed = ranked.kernel, ranked.on_device
     if timed is None:
-        return ["", "", f"{kernel.launches:,}", "", "", _named(kernel), f"none: {_UNSEEN}"]
+        return ["", "", f"{kernel.launches:,}", "", "", _named(kernel), _became(kernel, _UNSEEN)]
     counts = [f"{timed.launches:,}", time_text(1e6 * timed.seconds / timed.launches), str(timed.shapes)]
-    return [*_shares(ranked), *counts, _named(kernel), _became(kernel, "no launch of Triton's")]
+    return [*_shares(ranked), *counts, _named(kernel), _became(kernel, "not launched by Triton or a torch extension")]
 
 
 def _shares(ranked: Ranked) -> list[str]:
@@ -163,7 +163,8 @@ def _shares(ranked: Ranked) -> list[str]:
 
 
 def _named(kernel: LaunchedKernel) -> str:
-    place = f" ({Path(kernel.file).name}:{kernel.line})" if kernel.file else ""
+    line = f":{kernel.line}" if kernel.line else ""
+    place = f" ({Path(kernel.file).name}{line})" if kernel.file else ""
     return _shortened(kernel.name) + place
 
 

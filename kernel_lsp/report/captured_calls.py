@@ -6,6 +6,7 @@ from kernel_lsp.report.units import percent_text, time_text
 from kernel_lsp.workload.capture import Capture, CapturedCase, Described, leaves_of
 
 BASIS = "Shares are of host time in the functions that launch kernels, not of GPU time."
+GPU_BASIS = "Shares are of GPU time."
 _MOST_ROWS = 16
 
 
@@ -19,13 +20,27 @@ def of_kernel(captures: Sequence[Capture], kernel: str) -> dict[str, list[Captur
 
 
 def usage_text(program: str, captures: Sequence[Capture]) -> str:
-    """Return `38 % of train.py's host time, 4 shapes, 12,480 calls` for the captures of one program."""
+    """Return `38 % of train.py's GPU time, 4 shapes, 12,480 calls` for the captures of one program; or host time."""
     cases = [case for capture in captures for case in capture.cases]
-    total = max(capture.program_seconds for capture in captures)
-    spent = sum(case.seconds for case in cases)
-    share = f"{percent_text(spent / total)} of {program}'s host time" if total else f"called by {program}"
+    on_gpu = _on_gpu(captures)
+    shares = [capture.share(capture.cases) if on_gpu else capture.host_share(capture.cases) for capture in captures]
+    part = sum(share or 0 for share in shares)
+    share = (
+        f"{percent_text(part)} of {program}'s {'GPU' if on_gpu else 'host'} time"
+        if any(shares)
+        else f"called by {program}"
+    )
     calls = sum(capture.calls for capture in captures)
     return f"{share}, {_counted(len(cases), 'shape')}, {_counted(calls, 'call')}"
+
+
+def basis_text(captures: Sequence[Capture]) -> str:
+    """Return the sentence that says which time the shares of these captures are of."""
+    return GPU_BASIS if _on_gpu(captures) else BASIS
+
+
+def _on_gpu(captures: Sequence[Capture]) -> bool:
+    return all(capture.on_gpu for capture in captures)
 
 
 def calls_page(program: str, captures: Sequence[Capture], text: str) -> str:
@@ -34,8 +49,8 @@ def calls_page(program: str, captures: Sequence[Capture], text: str) -> str:
     `text` is the kernel file's as it is now.
     """
     older = " They were captured from an earlier version of this file." if captures[0].text != text else ""
-    parts = [f"{usage_text(program, captures)}. {BASIS}{older}"]
-    return "\n\n".join([*parts, *map(_table, captures)])
+    parts = [f"{usage_text(program, captures)}. {basis_text(captures)}{older}"]
+    return "\n\n".join([*parts, *(_table(capture, on_gpu=_on_gpu(captures)) for capture in captures)])
 
 
 def short(described: Described) -> str:
@@ -45,9 +60,10 @@ def short(described: Described) -> str:
     return f"{described['dtype']}[{', '.join(map(str, described['shape']))}]"
 
 
-def share_text(capture: Capture, case: CapturedCase) -> str:
-    """Return a case's share of its program's host time; empty where that is not known."""
-    return f"{100 * case.seconds / capture.program_seconds:.1f} %" if capture.program_seconds else ""
+def share_text(capture: Capture, case: CapturedCase, *, on_gpu: bool = True) -> str:
+    """Return a case's share of its program's GPU time, if known and `on_gpu`, else of its host time; or nothing."""
+    share = capture.share([case]) if on_gpu else capture.host_share([case])
+    return "" if share is None else f"{100 * share:.1f} %"
 
 
 def mean_text(case: CapturedCase) -> str:
@@ -60,15 +76,15 @@ def arguments_text(case: CapturedCase) -> str:
     return ", ".join(f"{leaf.name}={short(leaf.described)}" for leaf in leaves_of(case))
 
 
-def _table(capture: Capture) -> str:
+def _table(capture: Capture, *, on_gpu: bool) -> str:
     head = f"| calls | share | mean | arguments of `{capture.function}` |"
-    return "\n".join([head, "| --: | --: | --: | --- |", *_rows(capture)])
+    return "\n".join([head, "| --: | --: | --: | --- |", *_rows(capture, on_gpu=on_gpu)])
 
 
-def _rows(capture: Capture) -> Iterator[str]:
+def _rows(capture: Capture, *, on_gpu: bool) -> Iterator[str]:
     for case in capture.cases[:_MOST_ROWS]:
         said = arguments_text(case).replace("|", "\\|")
-        yield f"| {case.count:,} | {share_text(capture, case)} | {mean_text(case)} | {said} |"
+        yield f"| {case.count:,} | {share_text(capture, case, on_gpu=on_gpu)} | {mean_text(case)} | {said} |"
     if (more := len(capture.cases) - _MOST_ROWS) > 0:
         yield f"| | | | and {_counted(more, 'other shape')} |"
 

@@ -84,10 +84,14 @@ class Capture:
         It is of GPU time where that was recorded, for the function as a whole; cases then part it as they part the
         host time. Else it is of host time within functions that launch kernels.
         """
+        if not self.on_gpu:
+            return self.host_share(cases)
         spent = sum(case.seconds for case in cases)
-        if self.on_gpu:
-            return self.gpu_seconds / self.program_gpu_seconds * min(spent / self.seconds, 1.0)
-        return spent / self.program_seconds if self.program_seconds else None
+        return self.gpu_seconds / self.program_gpu_seconds * min(spent / self.seconds, 1.0)
+
+    def host_share(self, cases: Sequence[CapturedCase]) -> float | None:
+        """Return the part of the program's host time within functions that launch kernels; None if not known."""
+        return sum(case.seconds for case in cases) / self.program_seconds if self.program_seconds else None
 
     @property
     def file_name(self) -> str:

@@ -16,7 +16,7 @@ from kernel_lsp.lsp.job import Job
 from kernel_lsp.lsp.jobs import Jobs
 from kernel_lsp.lsp.results import StoredVerdicts
 from kernel_lsp.lsp.uris import uri_of
-from kernel_lsp.report.captured_calls import BASIS, of_kernel, usage_text
+from kernel_lsp.report.captured_calls import basis_text, of_kernel, usage_text
 from kernel_lsp.report.titles import brief_title, short_title, speedup_title
 from kernel_lsp.source.kernel import Kernel
 
@@ -91,8 +91,8 @@ class JobLenses:
         status = self._results.latest(document)
         found = of_kernel(status.captures, kernel.name) if status is not None else {}
         lenses = [_lens(usage_text(*one), "captures", document.uri, kernel.name) for one in found.items()]
-        for lens in lenses:
-            lens.tooltip = BASIS
+        for lens, captures in zip(lenses, found.values(), strict=True):
+            lens.tooltip = basis_text(captures)
         return lenses
 
     def of_module_jobs(self, document: Document) -> list[Lens]:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from rich.console import Console
 from kernel_lsp.capture import device_level as level
 from kernel_lsp.capture.device_level import ChosenLaunch
 from kernel_lsp.capture.device_record import read_device
-from kernel_lsp.capture.program_record import LaunchedKernel, ProgramRecord
+from kernel_lsp.capture.program_record import LaunchedKernel, ProgramRecord, with_gpu_time
 from kernel_lsp.capture.ranking import ranking
 from kernel_lsp.capture.replay import replay
 from kernel_lsp.capture.run import Captured, capture_program
@@ -21,6 +22,8 @@ from kernel_lsp.capture.snapshot import Snapshot, read_snapshot
 from kernel_lsp.compiler.toolkit import header_folders
 from kernel_lsp.errors import CannotJudgeError, SourceError
 from kernel_lsp.report.capture import captured_view, replay_view
+from kernel_lsp.report.captured_calls import usage_text
+from kernel_lsp.workload.capture import Capture, CapturedCase
 
 
 @pytest.fixture(scope="module")
@@ -254,6 +257,32 @@ def test_a_kernel_of_python_takes_its_share_from_the_gpu(tmp_path: Path):
     text = shown(captured_view(Captured(0, seen, ()), "train.py"))
     assert "3 launches have no time" in text
     assert "none: launched, and not seen on the GPU" in text
+
+
+def test_the_kernels_of_a_torch_extension_stand_for_its_function(tmp_path: Path):
+    one = {"grid": [1, 1, 1], "block": [1, 1, 1], "launches": 4, "in_graphs": 0, "least_ns": 4, "most_ns": 6}
+    symbols = {"_ZN2ns4normIfEEvPf": 60, "_Z4normPd": 20, "_Z5otherPf": 20}
+    kernels = [{**one, "symbol": symbol, "ns": ns} for symbol, ns in symbols.items()]
+    record = {"why": "", "device": "", "unfinished": 0, "span_ns": 9, "snapshot_why": "", "kernels": kernels}
+    (tmp_path / "1.device.json").write_text(json.dumps(record))
+    cases = (CapturedCase({}, (), 1, 3, 3.0), CapturedCase({}, (), 1, 1, 1.0))
+    capture = Capture("train.py", "/norm.cu", "forward", ("norm",), "", cases, 4, program_seconds=8.0, seconds=4.0)
+    on_device = read_device(tmp_path)
+    launched = LaunchedKernel("forward", "/norm.cu", 7, launches=4, function="forward", seconds=4.0, calls=4, shapes=2)
+    seen = ProgramRecord(
+        kernels=(launched,), captures=(with_gpu_time(capture, (capture,), on_device),), on_device=on_device
+    )
+    assert [(one.kernel.name, one.kernel.function, one.share) for one in ranking(seen)] == [
+        ("ns::norm<float>", "forward", pytest.approx(0.6)),
+        ("norm", "forward", pytest.approx(0.2)),
+        ("other", "", pytest.approx(0.2)),
+    ]
+    assert seen.captures[0].share(cases) == pytest.approx(0.8)
+    assert seen.captures[0].share(cases[1:]) == pytest.approx(0.2)
+    assert usage_text("train.py", seen.captures) == "80 % of train.py's GPU time, 2 shapes, 4 calls"
+    assert usage_text("train.py", (capture,)) == "50 % of train.py's host time, 2 shapes, 4 calls"
+    twin = replace(capture, function="backward")
+    assert not with_gpu_time(capture, (capture, twin), on_device).on_gpu, "it is not known which of them spent it"
 
 
 def test_a_folder_that_is_no_snapshot_is_refused(tmp_path: Path):

@@ -20,10 +20,10 @@ from tests.unit.judge.judge_support import SAXPY, fake_context, fake_harness, sc
 TWICE, SAME = math.log(1 / 2), 0.0
 
 
-def judged(program_seconds: float = 10.0, scatter: float = 0.0, *, captured: bool = True) -> Context:
+def judged(program_seconds: float = 10.0, scatter: float = 0.0, *, captured: bool = True, **more: float) -> Context:
     """A judgement of two captured cases, timed in reverse order: the one that is called most is not faster."""
     seen = (CapturedCase({}, (), 1, 90, 3.0), CapturedCase({}, (), 1, 10, 1.0), CapturedCase({}, (), 1, 5, 1.0))
-    capture = Capture("train.py", "/k.py", "rms_norm", ("k",), "", seen, 105, program_seconds=program_seconds)
+    capture = Capture("train.py", "/k.py", "rms_norm", ("k",), "", seen, 105, program_seconds=program_seconds, **more)
     cases = (timed(case=1), timed(case=0))
     context = fake_context(fake_harness(), cases)
     workload = WorkloadFile(
@@ -70,6 +70,17 @@ def test_blocks_that_agree_leave_what_processes_and_places_scatter_by():
     widened = rule.widened(Interval(-math.log(gain.speedup), -math.log(gain.speedup)), 0.0).speedup
     assert gain.interval == pytest.approx((widened.lower, widened.upper), rel=1e-3)
     assert gain.interval[1] - gain.interval[0] > 0.002
+
+
+def test_the_program_gains_by_gpu_time_where_that_was_recorded():
+    """The function takes a fifth of the GPU's time, and the timed cases 4 of its 5 seconds."""
+    gpu = {"seconds": 5.0, "gpu_seconds": 2.0, "program_gpu_seconds": 10.0}
+    gain = program_gain(judged(**gpu))
+    assert gain is not None
+    assert (gain.on_gpu, gain.share) == (True, pytest.approx(0.16))
+    plain = program_gain(judged())
+    assert plain is not None
+    assert not plain.on_gpu
 
 
 def test_an_older_capture_says_the_ratio_and_no_share():

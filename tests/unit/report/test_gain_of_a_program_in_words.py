@@ -35,6 +35,11 @@ def shown(verdict: Verdict) -> str:
     return capture.get()
 
 
+def test_a_gain_of_gpu_time_says_so():
+    text = " ".join(shown(captured(GAIN.model_copy(update={"on_gpu": True}))).split())
+    assert "In train.py: 1.07x (1.06-1.08), of its GPU time; the timed cases of `rms_norm` take 11.0 % of that." in text
+
+
 def test_a_terminal_says_what_the_program_gains_and_of_which_time_that_is():
     text = " ".join(shown(captured()).split())
     assert "In train.py: 1.07x (1.06-1.08), of the host time in functions that launch kernels" in text
