@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kernel_lsp.capture.native_part import RECORDER, native_part
 from kernel_lsp.compiler.toolkit import find_library
+from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.errors import CannotJudgeError
 
 INJECTION = "CUDA_INJECTION64_PATH"
@@ -71,4 +72,4 @@ def device_level(own: Mapping[str, str], cache: Path, snapshot: ChosenLaunch | N
 
 def has_driver() -> bool:
     """Return True if the machine has a driver of NVIDIA's."""
-    return any(path.exists() for path in _DRIVER_FILES)
+    return any(path.exists() for path in _DRIVER_FILES) or bool(find_gpus())

@@ -50,7 +50,7 @@ launches, steps, units = map(int, sys.argv[1:])
 torch.manual_seed(0)
 small = torch.randn(4096, device="cuda")
 weight = torch.nn.Parameter(torch.randn(2048, 2048, device="cuda"))
-x = torch.randn(512, 2048, device="cuda")
+x = torch.randn(2048, 2048, device="cuda")
 optimizer = torch.optim.SGD([weight], lr=1e-3)
 
 

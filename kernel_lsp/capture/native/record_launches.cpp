@@ -111,7 +111,7 @@ struct State {
     bool closed = false;
     std::string device_name;
     // of the snapshot
-    std::atomic<bool> done{false};
+    std::atomic<bool> done{false}, no_memory{false};
     long seen = 0, launch = 1;
     unsigned long long most_bytes = 1ull << 30;
     int images = 0;
@@ -248,6 +248,7 @@ void finish() {
             state.driver.DeviceGetName(name, sizeof name, device);
         std::lock_guard<std::mutex> hold(state.lock);
         state.device_name = name;
+        if (state.no_memory) state.snapshot_why = "the process had no memory left for it";
         if (!state.wanted.empty() && !state.done && state.snapshot_why.empty())
             state.snapshot_why = state.seen ? "the kernel was launched only " + std::to_string(state.seen) + " times"
                                             : "no kernel of that name was launched";
@@ -505,7 +506,10 @@ std::string describe(const Launch& launch, Taken& kept) {
 }
 
 bool is_wanted(const char* symbol) {
-    return strstr(symbol, state.wanted.c_str()) || demangled(symbol).find(state.wanted) != std::string::npos;
+    thread_local std::unordered_map<uint64_t, bool> known;  // demangling takes longer than a launch
+    auto [found, fresh] = known.try_emplace(hash_of(symbol, strlen(symbol)));
+    if (fresh) found->second = strstr(symbol, state.wanted.c_str()) || demangled(symbol).find(state.wanted) != std::string::npos;
+    return found->second;
 }
 
 // Lets calls through that another stream's capture would forbid, for as long as it lives.
@@ -632,8 +636,8 @@ void called(void*, int domain, uint32_t call, const void* data) {
         } else if (!state.done) {
             entered(launch_of(call, callback));
         }
-    } catch (...) {  // no memory: no snapshot
-        state.done = true;
+    } catch (...) {
+        state.done = state.no_memory = true;
     }
     busy = false;
 }

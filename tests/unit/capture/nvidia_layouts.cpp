@@ -7,16 +7,21 @@
 #define SAME(ours, our_member, theirs, their_member) \
     static_assert(offsetof(ours, our_member) == offsetof(theirs, their_member), #our_member)
 
-SAME(cupti::KernelRecord, registers, CUpti_ActivityKernel10, registersPerThread);
-SAME(cupti::KernelRecord, start, CUpti_ActivityKernel10, start);
-SAME(cupti::KernelRecord, end, CUpti_ActivityKernel10, end);
-SAME(cupti::KernelRecord, device, CUpti_ActivityKernel10, deviceId);
-SAME(cupti::KernelRecord, grid, CUpti_ActivityKernel10, gridX);
-SAME(cupti::KernelRecord, block, CUpti_ActivityKernel10, blockX);
-SAME(cupti::KernelRecord, fixed_shared, CUpti_ActivityKernel10, staticSharedMemory);
-SAME(cupti::KernelRecord, dynamic_shared, CUpti_ActivityKernel10, dynamicSharedMemory);
-SAME(cupti::KernelRecord, name, CUpti_ActivityKernel10, name);
-SAME(cupti::KernelRecord, graph, CUpti_ActivityKernel10, graphId);
+#if CUPTI_API_VERSION >= 130000
+using LatestKernel = CUpti_ActivityKernel10;
+#else
+using LatestKernel = CUpti_ActivityKernel9;
+#endif
+SAME(cupti::KernelRecord, registers, LatestKernel, registersPerThread);
+SAME(cupti::KernelRecord, start, LatestKernel, start);
+SAME(cupti::KernelRecord, end, LatestKernel, end);
+SAME(cupti::KernelRecord, device, LatestKernel, deviceId);
+SAME(cupti::KernelRecord, grid, LatestKernel, gridX);
+SAME(cupti::KernelRecord, block, LatestKernel, blockX);
+SAME(cupti::KernelRecord, fixed_shared, LatestKernel, staticSharedMemory);
+SAME(cupti::KernelRecord, dynamic_shared, LatestKernel, dynamicSharedMemory);
+SAME(cupti::KernelRecord, name, LatestKernel, name);
+SAME(cupti::KernelRecord, graph, LatestKernel, graphId);
 SAME(cupti::KernelRecord, graph, CUpti_ActivityKernel9, graphId);
 SAME(cupti::CallbackData, site, CUpti_CallbackData, callbackSite);
 SAME(cupti::CallbackData, parameters, CUpti_CallbackData, functionParams);
