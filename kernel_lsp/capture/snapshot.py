@@ -62,8 +62,10 @@ def read_snapshot(folder: Path) -> Snapshot:
         grid, block = (tuple(map(int, next(row for row in rows if row[0] == key)[1:])) for key in ("grid", "block"))
         blocks = tuple(int(row[2]) for row in rows if row[0] == "memory")
         hosts = sum(row[0] == "host" for row in rows)
-    except (OSError, UnicodeError, StopIteration, IndexError, ValueError) as error:
-        raise SourceError(f"there is no snapshot that can be read: {error}", folder, fix=fix) from None
+    except OSError as error:
+        raise SourceError(f"there is no snapshot here: {error.strerror}", folder, fix=fix) from None
+    except (StopIteration, IndexError, ValueError):
+        raise SourceError("this snapshot is damaged", folder, fix=fix) from None
     return Snapshot(folder, symbol, grid, block, blocks, hosts)
 
 

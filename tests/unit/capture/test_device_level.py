@@ -291,6 +291,9 @@ def test_a_folder_that_is_no_snapshot_is_refused(tmp_path: Path):
     (tmp_path / "launch").write_text("other\n")
     with pytest.raises(SourceError, match="no snapshot of this version"):
         read_snapshot(tmp_path)
+    (tmp_path / "launch").write_text("kernel-lsp-launch 1\nsymbol k\ngrid 1 1 one\n")
+    with pytest.raises(SourceError, match="damaged"):
+        read_snapshot(tmp_path)
 
 
 def test_a_damaged_snapshot_is_an_error_of_one_sentence(stub: Stub, cache: Path, tmp_path: Path):
