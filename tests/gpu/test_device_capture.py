@@ -84,7 +84,6 @@ def test_a_launch_is_replayed_to_the_bit(program: Path, house: Path, tmp_path: P
     assert (done.wrong, done.unstable) == (0, 0), shown(done)
     assert done.changed > 0, shown(done)
     assert 0.5 < done.median_us < 1000
-    assert done.same_addresses, shown(done)
 
 
 @pytest.mark.parametrize("name", ["softmax", "layer_norm", "index"])
@@ -96,7 +95,6 @@ def test_a_kernel_of_torchs_own_is_replayed_to_the_bit(house: Path, tmp_path: Pa
     print(shown(done))
     assert (done.wrong, done.unstable) == (0, 0), shown(done)
     assert done.changed > 0
-    assert done.same_addresses, shown(done)
 
 
 def test_a_triton_launch_is_replayed_to_the_bit(house: Path, tmp_path: Path) -> None:

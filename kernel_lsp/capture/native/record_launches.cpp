@@ -231,8 +231,9 @@ void buffer_completed(Handle, uint32_t, uint8_t* buffer, size_t, size_t valid) {
             auto& kernel = *static_cast<const cupti::KernelRecord*>(record);
             if (kernel.kind == cupti::CONCURRENT_KERNEL) add(kernel);
         }
+        // Half the period: a program that launches nothing more is flushed once, maybe a little less than one after.
         auto waited = std::chrono::steady_clock::now() - state.written;
-        if (!state.closed && ours() && waited > std::chrono::milliseconds(FLUSH_MILLISECONDS)) write_record();
+        if (!state.closed && ours() && waited > std::chrono::milliseconds(FLUSH_MILLISECONDS / 2)) write_record();
     } catch (...) {  // no memory: the program goes on
     }
     free(buffer);
