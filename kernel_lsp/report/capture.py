@@ -13,7 +13,7 @@ from kernel_lsp.capture.replay import Replayed
 from kernel_lsp.capture.run import Captured
 from kernel_lsp.capture.snapshot import Snapshot
 from kernel_lsp.report.captured_calls import BASIS, GPU_BASIS, arguments_text, mean_text, share_text
-from kernel_lsp.report.units import seconds_text, size_text, time_text
+from kernel_lsp.report.units import count_text, seconds_text, size_text, time_text
 from kernel_lsp.workload.capture import Capture
 
 _NOTHING = (
@@ -34,8 +34,8 @@ def captured_view(captured: Captured, command: str) -> RenderableType:
     lines += [Text(_head(seen, command), "bold"), Text(_basis(seen), "dim"), _table(seen)]
     lines += [Text(f"{path.name}: {_dropped(capture)}", "dim") for path, capture in _with_dropped(captured)]
     if captured.written:
-        done = f"{len(captured.written)} workloads in {captured.written[0].parent}: `kernel-lsp check FILE` finds them."
-        lines.append(Text(done))
+        made = f"{count_text(len(captured.written), 'workload')} in {captured.written[0].parent}"
+        lines.append(Text(f"{made}: found by `kernel-lsp check FILE`."))
     lines += [Text(snapshot_text(snapshot)) for snapshot in captured.snapshots]
     return Group(*lines)
 
@@ -95,12 +95,12 @@ def _head(seen: ProgramRecord, command: str) -> str:
     processes = f", in {seen.processes} processes" if seen.processes > 1 else ""
     if not times.kernels:
         launches = sum(kernel.launches for kernel in seen.kernels)
-        return (
-            f"{command}: {launches:,} launches of {len(seen.kernels)} kernels in {seen.seconds:.1f} s{where}{processes}"
-        )
+        made = f"{count_text(launches, 'launch')} of {count_text(len(seen.kernels), 'kernel')}"
+        return f"{command}: {made} in {seen.seconds:.1f} s{where}{processes}"
     launches = sum(kernel.launches for kernel in times.kernels)
     spent = f"{seconds_text(times.seconds)} of GPU time in {seconds_text(seen.seconds)}"
-    return f"{command}: {launches:,} launches of {len(times.kernels)} kernels, {spent}{where}{processes}"
+    made = f"{count_text(launches, 'launch')} of {count_text(len(times.kernels), 'kernel')}"
+    return f"{command}: {made}, {spent}{where}{processes}"
 
 
 def _basis(seen: ProgramRecord) -> str:

@@ -11,7 +11,7 @@ from kernel_lsp.compiler.binary import Severity
 from kernel_lsp.report.check import file_view
 from kernel_lsp.report.formats.json import checked_files
 from kernel_lsp.report.machine import records_json
-from kernel_lsp.report.units import seconds_text
+from kernel_lsp.report.units import count_text, seconds_text
 
 _NOTHING = (
     "No kernel was launched. The emulator runs Triton's kernels (and Gluon's), and extensions that `load` and "
@@ -56,7 +56,7 @@ def _ending(checked: ProgramCheck, *, strict: bool) -> list[Text]:
     launches = sum(kernel.launches for kernel in emulated.kernels)
     lines: list[Text] = []
     if checked.captures:
-        lines.append(Text(f"{len(checked.captures)} workloads in {checked.captures[0].parent}.", "dim"))
+        lines.append(Text(f"{count_text(len(checked.captures), 'workload')} in {checked.captures[0].parent}.", "dim"))
     bad = sum(not report.ok for report in reports)
     warnings = sum(d.severity is Severity.WARNING for report in reports for d in report.diagnostics)
     silenced = sum(len(report.silenced) for report in reports)
@@ -64,7 +64,7 @@ def _ending(checked: ProgramCheck, *, strict: bool) -> list[Text]:
     ending += [(f"{warnings} warnings", "bold red" if strict else "yellow")] if warnings else []
     ending += [(f"{silenced} silenced", "dim")] if silenced else []
     ending += [(_end(checked), "bold red" if checked.exit_code else "dim")]
-    head = f"{launches:,} launches of {len(emulated.kernels)} kernels"
+    head = f"{count_text(launches, 'launch')} of {count_text(len(emulated.kernels), 'kernel')}"
     where = f" on the emulator ({emulated.arch}, {seconds_text(emulated.seconds)})" if launches else ""
     return [*lines, Text(f"{head}{where}: ").append(Text(", ").join(Text(*part) for part in ending))]
 

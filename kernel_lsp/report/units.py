@@ -61,6 +61,12 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 0.1 else f"{seconds * 1e3:.0f} ms"
 
 
+def count_text(count: int, noun: str) -> str:
+    """A number of things with a plural in `s`: `1 kernel`, `12,480 launches`, `launches` being given as `launch`."""
+    plural = f"{noun}es" if noun.endswith(("ch", "s")) else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
+
+
 def _digits(value: float) -> str:
     """Three significant digits, but never fewer than all those before the point."""
     if value == 0 or not math.isfinite(value):

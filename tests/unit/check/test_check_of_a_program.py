@@ -217,7 +217,7 @@ def test_a_kernel_that_needs_a_later_architecture_is_compiled_for_it(tmp_path: P
     answer = run(tmp_path, "python", "widen.py")
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert answer.stderr.split()[-2:] == ["32.0", "64.0"], "the second launch finds the first one's kernel"
-    assert "2 launches of 1 kernels" in answer.stdout
+    assert "2 launches of 1 kernel" in answer.stdout
 
 
 def test_options_for_kernel_files_do_not_go_with_a_program(tmp_path: Path):
