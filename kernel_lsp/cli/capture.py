@@ -77,7 +77,8 @@ def capture(
 ) -> None:
     """Run a program and keep what its Triton kernels and torch extensions were given as workloads.
 
-    Ends with the program's exit code. All of its kernels are ranked by their GPU time, whatever they are written in, where CUDA's profiling library is.
+    Ends with the program's exit code. All of its kernels are ranked by their GPU time, whatever they are written in,
+    where CUDA's profiling library is.
 
     `capture list` shows what there is, `capture show FILE` the cases of one, `capture adopt FILE` writes one out as the
     draft of a workload file to own, and `capture rm FILE` deletes it. `capture [--cubin FILE] replay FOLDER` launches a
