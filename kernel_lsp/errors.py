@@ -64,7 +64,12 @@ class RunnerError(KernelLspError):
     """A runner process died, hung or broke its protocol; the work it had can be given to another one."""
 
 
-def unforeseen(error: Exception) -> RunnerError:
-    """Return the error for an unforeseen exception, where one item of many broke and the others go on."""
+def as_ours(error: Exception) -> KernelLspError:
+    """Return the error for any exception, where one item of many broke and the others go on.
+
+    One of this program's own is returned as it is; of any other the text says that it was not foreseen.
+    """
+    if isinstance(error, KernelLspError):
+        return error
     said = str(error).strip().partition("\n")[0]
     return RunnerError(f"this program broke on it: {type(error).__name__}{f': {said}' if said else ''}")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kernel_lsp.learn.curriculum import by_kernel, solved, spread
 from kernel_lsp.learn.training import StepFigures, TrainingBatch, TrainingSample, step_folder
+from kernel_lsp.refine.batch_files import write_whole
 
 _SHOWN = 3  # answers of each kind on the page, for each step
 _PAGE = """<!doctype html><meta charset="utf-8"><title>{title}</title>
@@ -113,6 +114,4 @@ def _shown(kind: str, one: TrainingSample) -> str:
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.draft")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
+    write_whole(path, text)

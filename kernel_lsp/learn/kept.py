@@ -1,4 +1,4 @@
-"""Keeps the environments of a policy's kernels open from step to step, as far as memory allows.
+"""Keeps the environments of a policy's kernels open from step to step or round to round, as far as memory allows.
 
 Opening one takes the judge some seconds, and a step asks the same kernels again and again.
 """

@@ -11,6 +11,7 @@ when it is whole, and a training like any other. So a run that is killed anywher
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from kernel_lsp.config.settings import Settings
@@ -22,7 +23,7 @@ from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.learn.base_model import BaseModel, read_base_model
 from kernel_lsp.learn.collect import NothingToLearnError, collect
 from kernel_lsp.learn.dataset import CARD, TRAIN
-from kernel_lsp.learn.environment import Memory, open_environment
+from kernel_lsp.learn.kept import KeptEnvironments, free_share
 from kernel_lsp.learn.memory import Training, need
 from kernel_lsp.learn.process import (
     OnEvent,
@@ -43,6 +44,7 @@ from kernel_lsp.learn.training import RoundAnswers, RoundsJob
 from kernel_lsp.model.adapters import AdapterCard, adapter_folder, publish, write_card
 from kernel_lsp.model.endpoint import Endpoint
 from kernel_lsp.model.profile import Profile, find_profile
+from kernel_lsp.refine.batch_files import write_whole
 from kernel_lsp.refine.run import require_gpu
 from kernel_lsp.refine.turn_outcome import NOT_JUDGED
 from kernel_lsp.store.store import Store
@@ -161,7 +163,7 @@ async def begin_rounds(
         planned.folder.chmod(0o700)
         if not planned.is_begun:
             remember(planned.folder, tasks)
-        _write(planned.folder / _JOB, job.model_dump_json(indent=2))
+        write_whole(planned.folder / _JOB, job.model_dump_json(indent=2))
     except OSError as error:
         raise ConfigurationError(f"The training cannot be kept: {error.strerror}", planned.folder) from None
     return replace(planned, job=job, tasks=tasks)
@@ -194,18 +196,19 @@ async def run_rounds(
     """
     job = planned.job
     await require_packages(trainer_python(settings))
-    memories: dict[str, Memory] = {}
-    async with Pools(settings) as pools:
+    room = partial(free_share, planned.gpu)
+    async with Pools(settings) as pools, KeptEnvironments(planned.profile, store, pools.now, room) as environments:
         for number in range(1, job.rounds + 1):
             folder = planned.round(number)
             if not (folder / _ANSWERS).is_file():
                 show(f"round {number} of {job.rounds}: answers are drawn and judged")
-                drawn = await _propose(planned, settings, store, pools, memories, number)
+                drawn = await _propose(planned, settings, environments, number)
                 folder.mkdir(parents=True, exist_ok=True)
-                _write(folder / _ANSWERS, drawn.model_dump_json(indent=1))
+                write_whole(folder / _ANSWERS, drawn.model_dump_json(indent=1))
             on_round(_pruned(planned, settings, store, number))
             if not (folder / "adapter").is_dir():
                 if free_on(planned.gpu) < planned.needed:
+                    await environments.close()
                     await pools.end()  # the judge's memory is the trainer's now
                 show(f"round {number} of {job.rounds}: learning")
                 await _train(planned, settings, number, on_event)
@@ -217,12 +220,7 @@ async def run_rounds(
 
 
 async def _propose(
-    planned: PlannedRounds,
-    settings: Settings,
-    store: Store,
-    pools: Pools,
-    memories: dict[str, Memory],
-    number: int,
+    planned: PlannedRounds, settings: Settings, environments: KeptEnvironments, number: int
 ) -> RoundAnswers:
     """Draw the answers of a round, with the adapter of the round before, and return what the judge said of them."""
     job, begun = planned.job, time.monotonic()
@@ -235,18 +233,14 @@ async def _propose(
         async with policy:
             for place, task in enumerate(planned.tasks.tasks):
                 name = f"sft-{_name(job.adapter, number)}-{task.key[:12]}"
-                memory = memories.setdefault(task.key, {})
-                async with open_environment(
-                    task.target, planned.profile, settings, store, pools.now(), memory
-                ) as environment:
-                    done = await rollout(
-                        environment,
-                        policy,
-                        name=name,
-                        trajectories=job.trajectories,
-                        turns=job.turns,
-                        seed=seed_at(job.seed, number, place),
-                    )
+                done = await rollout(
+                    await environments.of(task.key, task.target, settings),
+                    policy,
+                    name=name,
+                    trajectories=job.trajectories,
+                    turns=job.turns,
+                    seed=seed_at(job.seed, number, place),
+                )
                 turns |= {f"{name}-{at:02}": len(one) for at, one in enumerate(done) if one}
                 outcomes = [turn.outcome for one in done for turn in one]
                 results += [one.result for one in outcomes if one.result != NOT_JUDGED]
@@ -292,9 +286,3 @@ async def _train(planned: PlannedRounds, settings: Settings, number: int, on_eve
 def _name(adapter: str, number: int) -> str:
     """Return the name of a round's adapter, which a server knows it by."""
     return f"{adapter}-{number:02}"
-
-
-def _write(path: Path, text: str) -> None:
-    draft = path.with_name(f"{path.name}.draft")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)

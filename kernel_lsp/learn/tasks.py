@@ -19,6 +19,7 @@ from kernel_lsp.learn.collect import may_be_collected
 from kernel_lsp.learn.dataset import is_held_out
 from kernel_lsp.learn.environment import target_of
 from kernel_lsp.learn.variations import variations
+from kernel_lsp.refine.batch_files import write_whole
 from kernel_lsp.refine.journal import kernel_key
 from kernel_lsp.source.files import read_source
 from kernel_lsp.workload.capture import SUFFIX, read_capture
@@ -115,9 +116,7 @@ def remember(folder: Path, found: Tasks) -> None:
         for one in found.tasks
     }
     left = [{"file": one.file, "key": one.key, "kind": one.kind, "why": one.why} for one in found.left_out]
-    draft = folder / f"{_FILE}.draft"
-    draft.write_text(json.dumps({"tasks": tasks, "left_out": left}, indent=1), encoding="utf-8")
-    draft.replace(folder / _FILE)
+    write_whole(folder / _FILE, json.dumps({"tasks": tasks, "left_out": left}, indent=1))
 
 
 def as_begun(folder: Path, found: Tasks) -> Tasks:

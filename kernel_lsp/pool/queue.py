@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
-from kernel_lsp.errors import KernelLspError, RunnerError, unforeseen
+from kernel_lsp.errors import KernelLspError, RunnerError, as_ours
 from kernel_lsp.runner.pool import ATTEMPTS
 
 LANES_LOST = 3
@@ -76,7 +76,7 @@ class TaskQueue(Generic[T]):
         try:
             await work
         except Exception as error:  # a failure on one task must not stop the others
-            return self._broke(task, error if isinstance(error, KernelLspError) else unforeseen(error))
+            return self._broke(task, as_ours(error))
         finally:
             self._busy -= 1
             self._changed.set()

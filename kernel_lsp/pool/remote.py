@@ -15,7 +15,7 @@ from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import choose_gpu
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.errors import KernelLspError, RunnerError, unforeseen
+from kernel_lsp.errors import KernelLspError, RunnerError, as_ours
 from kernel_lsp.judge.measure.digest import policy_digest
 from kernel_lsp.pool.files import PackedFile, unpacked
 from kernel_lsp.pool.lane import Lane, opened_lane, shared
@@ -129,7 +129,7 @@ class RemoteLane:
                 following,
             )
         except Exception as error:  # the driver decides what becomes of the task
-            broken = error if isinstance(error, KernelLspError) else unforeseen(error)
+            broken = as_ours(error)
             lost = isinstance(broken, RunnerError)
             if lost:
                 await self.close()

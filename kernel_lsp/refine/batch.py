@@ -17,7 +17,7 @@ from typing import Any
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.errors import ConfigurationError, KernelLspError, RunnerError, unforeseen
+from kernel_lsp.errors import ConfigurationError, KernelLspError, RunnerError, as_ours
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.model.client import Message, estimate_tokens
 from kernel_lsp.model.profile import Profile, find_profile
@@ -243,7 +243,7 @@ async def _ask(work: _Work, number: int, due: Sequence[str]) -> None:
                 said = await messages(task, profile.talk, known[place], attempts, _estimate)
                 lines.append(json.dumps(_request(batch, profile, one, number, said), ensure_ascii=False))
         except Exception as error:  # an error on one kernel must not stop the others
-            work.troubles[batch.kernels[place]] = _text(error)
+            work.troubles[batch.kernels[place]] = str(as_ours(error))
     batch.turn(number).mkdir(parents=True, exist_ok=True)
     write_whole(batch.turn(number) / "requests.jsonl", "".join(f"{line}\n" for line in lines))
 
@@ -265,7 +265,7 @@ async def _briefings(work: _Work, targets: Mapping[int, Target], number: int) ->
         try:
             prompts = kernel_parts(targets[place], work.settings, batch.profile, batch.write)[1]
         except Exception as error:  # an error on one kernel must not stop the others
-            work.troubles[batch.kernels[place]] = _text(error)
+            work.troubles[batch.kernels[place]] = str(as_ours(error))
             continue
         if prompts.tells_facts:
             waiting.append(work.request(place, targets[place], number))
@@ -358,10 +358,6 @@ def _ids(request: SweptKernel) -> tuple[str, ...]:
     return tuple(one.id for one in request.answers)
 
 
-def _text(error: Exception) -> str:
-    return str(error if isinstance(error, KernelLspError) else unforeseen(error))
-
-
 def _targets(work: _Work, ids: Sequence[str]) -> dict[int, Target]:
     """Return the targets of the kernels of these requests by their places; one that cannot be read is a trouble."""
     found: dict[int, Target] = {}
@@ -370,7 +366,7 @@ def _targets(work: _Work, ids: Sequence[str]) -> dict[int, Target]:
         try:
             found[place] = _target(kernel, work.settings)
         except Exception as error:  # an error on one kernel must not stop the others
-            work.troubles[kernel] = _text(error)
+            work.troubles[kernel] = str(as_ours(error))
     return found
 
 

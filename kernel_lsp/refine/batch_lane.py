@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.errors import KernelLspError, RunnerError, unforeseen
+from kernel_lsp.errors import RunnerError, as_ours
 from kernel_lsp.judge.record import Record
 from kernel_lsp.judge.session import Session, open_session
 from kernel_lsp.judge.target import Target, make_target
@@ -116,7 +116,7 @@ async def judge_answers(
             except RunnerError:
                 raise
             except Exception as error:
-                raise RunnerError(str(error if isinstance(error, KernelLspError) else unforeseen(error))) from error
+                raise RunnerError(str(as_ours(error))) from error
             tell(AnswerStep(number=request.number, id=one.id, line=line))
 
 

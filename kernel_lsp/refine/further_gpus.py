@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
-from kernel_lsp.errors import KernelLspError, unforeseen
+from kernel_lsp.errors import as_ours
 from kernel_lsp.judge.session import Session, open_session, pool_on
 from kernel_lsp.model.servers import running
 
@@ -54,7 +54,7 @@ async def _serve(
                 joined.append(session)
                 await asyncio.Event().wait()  # until it is cancelled
     except Exception as error:  # the search goes on without it
-        why = str(error if isinstance(error, KernelLspError) else unforeseen(error))
+        why = str(as_ours(error))
     say(f"{_name(gpu)} takes no part in the search: {why}")
 
 

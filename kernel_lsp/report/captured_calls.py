@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from kernel_lsp.report.units import percent_text, time_text
+from kernel_lsp.report.units import count_text, percent_text, time_text
 from kernel_lsp.workload.capture import Capture, CapturedCase, Described, leaves_of
 
 BASIS = "Shares are of host time in the functions that launch kernels, not of GPU time."
@@ -31,7 +31,7 @@ def usage_text(program: str, captures: Sequence[Capture]) -> str:
         else f"called by {program}"
     )
     calls = sum(capture.calls for capture in captures)
-    return f"{share}, {_counted(len(cases), 'shape')}, {_counted(calls, 'call')}"
+    return f"{share}, {count_text(len(cases), 'shape')}, {count_text(calls, 'call')}"
 
 
 def basis_text(captures: Sequence[Capture]) -> str:
@@ -86,11 +86,7 @@ def _rows(capture: Capture, *, on_gpu: bool) -> Iterator[str]:
         said = arguments_text(case).replace("|", "\\|")
         yield f"| {case.count:,} | {share_text(capture, case, on_gpu=on_gpu)} | {mean_text(case)} | {said} |"
     if (more := len(capture.cases) - _MOST_ROWS) > 0:
-        yield f"| | | | and {_counted(more, 'other shape')} |"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+        yield f"| | | | and {count_text(more, 'other shape')} |"
 
 
 def _plain(kernel: str) -> str:

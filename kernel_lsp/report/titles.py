@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from kernel_lsp.report.units import interval_text, speedup_text
+from kernel_lsp.report.units import count_text, interval_text, speedup_text
 
 if TYPE_CHECKING:
     from kernel_lsp.judge.verdict import Verdict
@@ -15,7 +15,7 @@ def speedup_title(verdict: "Verdict") -> str:
     """
     if verdict.speedup is None:
         return verdict.verdict
-    cases = f"{len(verdict.cases)} case{'s' if len(verdict.cases) != 1 else ''}"
+    cases = count_text(len(verdict.cases), "case")
     device = verdict.evidence.device
     where = f", {'measured' if _is_pending(verdict) else 'verified'} on {device.name}" if device else ""
     return f"{short_title(verdict)}, {cases}{where}"

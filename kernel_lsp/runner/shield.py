@@ -1,8 +1,8 @@
 """Run work to its end although the waiting task is cancelled, or end parallel work together."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable
-from typing import Never, TypeVar
+from collections.abc import Collection, Coroutine, Iterable
+from typing import Any, Never, TypeVar
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
@@ -21,8 +21,23 @@ async def to_the_end(work: Coroutine[object, Never, _T]) -> _T:
 
 
 async def together(works: Iterable[Coroutine[object, Never, _T]]) -> list[_T]:
-    """Await coroutines side by side; if one fails or the wait is cancelled, the others are cancelled first."""
+    """Await coroutines side by side; if one fails or the wait is cancelled, the others are cancelled first.
+
+    `asyncio.gather` would leave the others running, or return before their clean-up is over.
+    """
     tasks = [start(work) for work in works]
+    await _all_of(tasks)
+    return [task.result() for task in tasks]
+
+
+async def both(one: Coroutine[object, Never, _T], other: Coroutine[object, Never, _U]) -> tuple[_T, _U]:
+    """Await two coroutines side by side, as `together` does."""
+    first, second = start(one), start(other)
+    await _all_of((first, second))
+    return first.result(), second.result()
+
+
+async def _all_of(tasks: "Collection[asyncio.Task[Any]]") -> None:
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     finally:
@@ -31,21 +46,3 @@ async def together(works: Iterable[Coroutine[object, Never, _T]]) -> list[_T]:
         await asyncio.wait(tasks)
     for task in done:
         task.result()  # raises the original failure, not the cancellation that it caused
-    return [task.result() for task in tasks]
-
-
-async def both(one: Coroutine[object, Never, _T], other: Coroutine[object, Never, _U]) -> tuple[_T, _U]:
-    """Await two coroutines side by side; if one fails or the wait is cancelled, the other is cancelled first.
-
-    `asyncio.gather` would leave the other running, or return before its clean-up is over.
-    """
-    first, second = start(one), start(other)
-    try:
-        done, _ = await asyncio.wait((first, second), return_when=asyncio.FIRST_EXCEPTION)
-    finally:
-        for task in (first, second):
-            task.cancel()
-        await asyncio.wait((first, second))
-    for task in done:
-        task.result()  # raises the original failure, not the cancellation that it caused
-    return first.result(), second.result()

@@ -75,7 +75,7 @@ def run(options: argparse.Namespace, *words: object, shuffled: bool = False) -> 
     """Run a command of `kernel-lsp`, show what it says, and return what it printed."""
     main = "from kernel_lsp.cli.main import main; main()"
     called = ["-m", "tests.bench.policy.shuffled"] if shuffled else ["-c", main]
-    seen = os.environ | settings_of(options) | {"XDG_RUNTIME_DIR": str(options.folder / "run"), "COLUMNS": "160"}
+    seen = os.environ | {"XDG_RUNTIME_DIR": str(options.folder / "run"), "COLUMNS": "160"}
     done = subprocess.run(
         [sys.executable, *called, *map(str, words)], env=seen, stdout=subprocess.PIPE, text=True, check=False
     )

@@ -1,6 +1,7 @@
 """Runs of a policy through the real commands: a scripted policy, the judge on the emulator, a real trainer."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -91,4 +92,5 @@ def kill(pid: int) -> None:
     """End the command and the process that trains as the system does when it has no memory left."""
     children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
     for one in (*map(int, children), pid):
-        os.kill(one, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # a worker that ended since it was listed
+            os.kill(one, signal.SIGKILL)

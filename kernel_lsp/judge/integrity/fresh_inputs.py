@@ -211,15 +211,11 @@ async def remembers(fresh: FreshInputs, cases: Sequence[TimedCase]) -> Ruling | 
     fifth makes such a median once in a while, so what it says is asked once more.
     """
     for case in cases:
-        ruling = None
-        for _ in range(2):
+        ruling = await _slow_at_first(fresh, case)
+        if ruling is not None and fresh.ruling is None:
             ruling = await _slow_at_first(fresh, case)
-            if fresh.ruling is not None:
-                return fresh.ruling
-            if ruling is None:
-                break
-        if ruling is not None:
-            return ruling
+        if fresh.ruling is not None or ruling is not None:
+            return fresh.ruling or ruling
     return None
 
 

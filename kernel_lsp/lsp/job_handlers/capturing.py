@@ -12,6 +12,7 @@ from kernel_lsp.check.baseline import find_root
 from kernel_lsp.device.choice import choose_gpu
 from kernel_lsp.errors import ConfigurationError, RunnerError
 from kernel_lsp.lsp.job_handlers.context import JobContext
+from kernel_lsp.report.units import count_text
 from kernel_lsp.workload.capture import FOLDER, SUFFIX
 
 _PACKAGE = str(Path(__file__).parents[3])
@@ -50,7 +51,7 @@ async def capture(job: JobContext) -> dict[str, Any]:
     if code and not made:
         raise RunnerError(f"{ended}, and nothing was captured; the log has what it said")
     functions = ", ".join(path.name.split(".")[1] for path in made)
-    found = f"{len(made)} workload{'' if len(made) == 1 else 's'}: {functions}" if made else "no kernel was launched"
+    found = f"{count_text(len(made), 'workload')}: {functions}" if made else "no kernel was launched"
     reason = "; ".join(filter(None, (found, ended)))
     return {"reason": reason, "verdict": None, "captures": [str(path) for path in made]}
 

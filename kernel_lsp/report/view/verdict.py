@@ -11,7 +11,7 @@ from kernel_lsp.judge.verdict import DeviceState, Evidence, Outcome, Verdict
 from kernel_lsp.report.diff import unified_diff
 from kernel_lsp.report.extensions import extension_text
 from kernel_lsp.report.sources import repeat_commands
-from kernel_lsp.report.units import interval_text, seconds_text, speedup_text
+from kernel_lsp.report.units import count_text, interval_text, seconds_text, speedup_text
 from kernel_lsp.report.view.checked import checks_section, errors_section, mismatch_section
 from kernel_lsp.report.view.kernels import kernels_section, recorded_instructions, traces_section
 from kernel_lsp.report.view.parts import Code, CodeKind, Column, FactList, Head, More, Part, ReportSection, Table, View
@@ -143,7 +143,7 @@ def _circumstances(verdict: Verdict) -> ReportSection:
     total = verdict.seconds.get("total")
     measured = _measured(device) if device else []
     if evidence.discarded_blocks:
-        measured.append(f"{evidence.discarded_blocks} block{'s' if evidence.discarded_blocks > 1 else ''} discarded")
+        measured.append(f"{count_text(evidence.discarded_blocks, 'block')} discarded")
     target = f" for {evidence.build_arch}" if evidence.build_arch else ""
     facts = {
         "GPU": [device.name, device.arch, f"driver {device.driver}", device.uuid] if device else [],
