@@ -54,7 +54,15 @@ Memory = dict[str, Awaitable[JudgedAnswer]]
 class KernelEnvironment:
     """A kernel with its session open. Make it with `open_environment`."""
 
-    def __init__(self, session: Session, profile: Profile, settings: Settings, store: Store, memory: Memory) -> None:
+    def __init__(
+        self,
+        session: Session,
+        profile: Profile,
+        settings: Settings,
+        store: Store,
+        memory: Memory,
+        measuring: asyncio.Lock | None = None,
+    ) -> None:
         self.profile, self.session = profile, session
         target = session.target
         self.prompts = Prompts(format_for(target.source, profile, settings.refine.write), settings.model.templates)
@@ -70,6 +78,7 @@ class KernelEnvironment:
             on_exchange=lambda _: None,
             on_confirmed=None,
             seed=0,
+            measuring=measuring,
         )
 
     @property
@@ -112,7 +121,13 @@ class KernelEnvironment:
 
 @asynccontextmanager
 async def open_environment(
-    target: Target, profile: Profile, settings: Settings, store: Store, pool: Pool, memory: Memory
+    target: Target,
+    profile: Profile,
+    settings: Settings,
+    store: Store,
+    pool: Pool,
+    memory: Memory,
+    measuring: asyncio.Lock | None = None,
 ) -> AsyncGenerator[KernelEnvironment]:
     """Open the session of a kernel, with its baseline measured.
 
@@ -123,6 +138,7 @@ async def open_environment(
         store: takes verdicts and turns.
         pool: of workers, on the GPU that judges.
         memory: what was judged of this kernel before; it is added to.
+        measuring: held while the session runs anything on the GPU; the same for sessions that are used side by side.
 
     Raises:
         WorkloadError: the kernel itself is wrong, or its workload cannot tell right from wrong.
@@ -136,7 +152,7 @@ async def open_environment(
             fix = "Fix the kernel or its workload first; `kernel-lsp check` shows more."
             raise WorkloadError(f"the kernel itself fails: {ruling.reason}", target.source.path, fix=fix)
         require_telling(target, measured.profile.weak)
-        yield KernelEnvironment(session, profile, settings, store, memory)
+        yield KernelEnvironment(session, profile, settings, store, memory, measuring)
 
 
 def require_telling(target: Target, weak: Sequence[str]) -> None:

@@ -39,6 +39,7 @@ from kernel_lsp.learn.training import TrainingBatch, TrainingSample, step_folder
 from kernel_lsp.model.adapters import AdapterCard, publish, write_card
 from kernel_lsp.model.endpoint import Endpoint
 from kernel_lsp.refine.turn_outcome import NOT_JUDGED
+from kernel_lsp.runner.shield import together
 from kernel_lsp.store.store import Store
 
 _TRAINER = "kernel_lsp.learn.trainer.grpo"
@@ -105,33 +106,38 @@ async def run_grpo(
 async def _draw(run: _Run, step: int) -> TrainingBatch:
     """Return the batch of a step: trajectories on some of the kernels, judged, with their advantages."""
     planned, job = run.planned, run.planned.job
-    begun, unjudged = time.monotonic(), 0
-    samples: list[TrainingSample] = []
+    begun = time.monotonic()
+    numbers = chosen(job.kernels, job.at_once, step, read_batches(planned.folder))
     async with _policy(planned, step) as endpoint:
         policy = Policy(endpoint, planned.profile, job.temperature, 1.0)
         async with policy:
-            for number in chosen(job.kernels, job.at_once, step, read_batches(planned.folder)):
-                target, key = planned.targets[number], job.kernels[number]
-                done = await rollout(
-                    await run.environments.of(key, target, run.settings),
-                    policy,
-                    name=f"grpo-{job.adapter}-{step:05}-{key[:12]}",
-                    trajectories=job.trajectories,
-                    turns=job.turns,
-                    seed=seed_at(job.seed, step, number),
-                    longest=job.longest,
-                )
-                samples += paid_samples(key, done, job.gamma)
-                unjudged += sum(turn.outcome.result == NOT_JUDGED for one in done for turn in one)
+            groups = await together(_group(run, policy, step, number) for number in numbers)
             canaries = await _watched(run, policy, step) if is_due(step) else {}
+    drawn = {job.kernels[number]: group for number, group in zip(numbers, groups, strict=True)}
     return TrainingBatch(
         step=step,
         model=endpoint.model,
-        samples=tuple(samples),
-        unjudged=unjudged,
+        samples=tuple(sample for key, group in drawn.items() for sample in paid_samples(key, group, job.gamma)),
+        unjudged=sum(turn.outcome.result == NOT_JUDGED for group in groups for one in group for turn in one),
         canaries=canaries,
         seconds=time.monotonic() - begun,
     )
+
+
+async def _group(run: _Run, policy: Policy, step: int, number: int) -> list[Trajectory]:
+    """Return the trajectories of a step on one kernel, by its number."""
+    planned, job = run.planned, run.planned.job
+    key = job.kernels[number]
+    async with run.environments.using(key, planned.targets[number], run.settings) as environment:
+        return await rollout(
+            environment,
+            policy,
+            name=f"grpo-{job.adapter}-{step:05}-{key[:12]}",
+            trajectories=job.trajectories,
+            turns=job.turns,
+            seed=seed_at(job.seed, step, number),
+            longest=job.longest,
+        )
 
 
 async def _watched(run: _Run, policy: Policy, step: int) -> dict[str, int]:
@@ -144,15 +150,16 @@ async def _watched(run: _Run, policy: Policy, step: int) -> dict[str, int]:
     turns: list[SampledTurn] = []
     for number, target in enumerate(canary_targets()):
         name = target.source.path.stem
-        done = await rollout(
-            await run.environments.of(name, target, uncollected(run.settings)),
-            policy,
-            name=f"canary-{job.adapter}-{step:05}-{name}",
-            trajectories=TRAJECTORIES,
-            turns=1,
-            seed=seed_at(job.seed, step, len(job.kernels) + number),
-            longest=job.longest,
-        )
+        async with run.environments.using(name, target, uncollected(run.settings)) as environment:
+            done = await rollout(
+                environment,
+                policy,
+                name=f"canary-{job.adapter}-{step:05}-{name}",
+                trajectories=TRAJECTORIES,
+                turns=1,
+                seed=seed_at(job.seed, step, len(job.kernels) + number),
+                longest=job.longest,
+            )
         answers = [turn for one in done for turn in one]
         require_silence(target, answers)
         turns += answers

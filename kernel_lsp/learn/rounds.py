@@ -35,11 +35,11 @@ from kernel_lsp.learn.process import (
     trainer_python,
 )
 from kernel_lsp.learn.prune import BestOf, Keep, Rules
-from kernel_lsp.learn.rollout import Policy, rollout, seed_at
+from kernel_lsp.learn.rollout import Policy, Trajectory, rollout, seed_at
 from kernel_lsp.learn.serving import local_endpoint, room_on, with_adapter
 from kernel_lsp.learn.sft import plan_sft, require_length, run_sft
 from kernel_lsp.learn.strength import strong_tasks
-from kernel_lsp.learn.tasks import Tasks, as_begun, find_tasks, remember
+from kernel_lsp.learn.tasks import PolicyTask, Tasks, as_begun, find_tasks, remember
 from kernel_lsp.learn.training import RoundAnswers, RoundsJob
 from kernel_lsp.model.adapters import AdapterCard, adapter_folder, publish, write_card
 from kernel_lsp.model.endpoint import Endpoint
@@ -47,6 +47,7 @@ from kernel_lsp.model.profile import Profile, find_profile
 from kernel_lsp.refine.batch_files import write_whole
 from kernel_lsp.refine.run import require_gpu
 from kernel_lsp.refine.turn_outcome import NOT_JUDGED
+from kernel_lsp.runner.shield import together
 from kernel_lsp.store.store import Store
 
 _JOB, _ANSWERS = "job.json", "answers.json"
@@ -224,34 +225,37 @@ async def _propose(
 ) -> RoundAnswers:
     """Draw the answers of a round, with the adapter of the round before, and return what the judge said of them."""
     job, begun = planned.job, time.monotonic()
-    turns: dict[str, int] = {}
-    results: list[str] = []
-    right = 0
+    tasks = planned.tasks.tasks
     weights = planned.round(number - 1) / "adapter" if number > 1 else None
     async with with_adapter(planned.endpoint, _name(job.adapter, number - 1), weights) as endpoint:
         policy = Policy(endpoint, planned.profile, job.temperature, 1.0)
         async with policy:
-            for place, task in enumerate(planned.tasks.tasks):
-                name = f"sft-{_name(job.adapter, number)}-{task.key[:12]}"
-                done = await rollout(
-                    await environments.of(task.key, task.target, settings),
-                    policy,
-                    name=name,
-                    trajectories=job.trajectories,
-                    turns=job.turns,
-                    seed=seed_at(job.seed, number, place),
-                )
-                turns |= {f"{name}-{at:02}": len(one) for at, one in enumerate(done) if one}
-                outcomes = [turn.outcome for one in done for turn in one]
-                results += [one.result for one in outcomes if one.result != NOT_JUDGED]
-                right += sum(one.right and one.judged for one in outcomes)
+
+            async def group(place: int, task: PolicyTask) -> list[Trajectory]:
+                async with environments.using(task.key, task.target, settings) as environment:
+                    return await rollout(
+                        environment,
+                        policy,
+                        name=_group_name(job.adapter, number, task),
+                        trajectories=job.trajectories,
+                        turns=job.turns,
+                        seed=seed_at(job.seed, number, place),
+                    )
+
+            groups = await together(group(place, task) for place, task in enumerate(tasks))
+    outcomes = [turn.outcome for done in groups for one in done for turn in one]
     return RoundAnswers(
         round=number,
         model=endpoint.model,
-        turns=turns,
-        judged=len(results),
-        right=right,
-        faster=results.count(Outcome.FASTER),
+        turns={
+            f"{_group_name(job.adapter, number, task)}-{at:02}": len(one)
+            for task, done in zip(tasks, groups, strict=True)
+            for at, one in enumerate(done)
+            if one
+        },
+        judged=sum(one.result != NOT_JUDGED for one in outcomes),
+        right=sum(one.right and one.judged for one in outcomes),
+        faster=sum(one.result == Outcome.FASTER for one in outcomes),
         seconds=time.monotonic() - begun,
     )
 
@@ -281,6 +285,11 @@ async def _train(planned: PlannedRounds, settings: Settings, number: int, on_eve
     async with room_on(planned.gpu, planned.needed):
         training = plan_sft(folder / "dataset", _name(job.adapter, number), settings, job.weights, folder)
         await run_sft(training, settings, on_event)
+
+
+def _group_name(adapter: str, number: int, task: PolicyTask) -> str:
+    """Return the name of a round's trajectories on one kernel in the store."""
+    return f"sft-{_name(adapter, number)}-{task.key[:12]}"
 
 
 def _name(adapter: str, number: int) -> str:

@@ -67,7 +67,10 @@ class _Checked:
 
 
 class Workbench:
-    """One search: races in one session or several on equal GPUs, full judgements in the first."""
+    """One search: races in one session or several on equal GPUs, full judgements in the first.
+
+    `measuring` is held while anything runs on the GPU; those whose sessions share one are given the same.
+    """
 
     def __init__(
         self,
@@ -82,6 +85,7 @@ class Workbench:
         wishes: Sequence[str] = (),
         spent: float = 0.0,
         others: Sequence[Session] = (),
+        measuring: asyncio.Lock | None = None,
     ) -> None:
         self._others = others  # which may become more
         self.session, self.budget, self.seed, self.spent = session, budget, seed, spent
@@ -102,7 +106,7 @@ class Workbench:
         self._splits: dict[str, SplitVariant] = {}
         self._guarded: set[str] = set()
         self._doing, self._shown = "starting", self._started
-        self._measuring = asyncio.Lock()  # models generate and compilers build meanwhile
+        self._measuring = measuring or asyncio.Lock()  # models generate and compilers build meanwhile
 
     @property
     def timed(self) -> bool:
@@ -234,14 +238,14 @@ class Workbench:
         Raises:
             UnjudgedError: something broke that says nothing of the candidate.
         """
+        built = await self._build(candidate)  # cached for the judgement
+        if isinstance(built, Ruling):
+            feedback = Feedback(built.stage, built.outcome, message=built.reason)
+            self._note(Tried(candidate, feedback))
+            for proposer in proposers:
+                proposer.tell(candidate, feedback)
+            return feedback, None
         async with self._measuring:
-            built = await self._build(candidate)  # cached for the judgement
-            if isinstance(built, Ruling):
-                feedback = Feedback(built.stage, built.outcome, message=built.reason)
-                self._note(Tried(candidate, feedback))
-                for proposer in proposers:
-                    proposer.tell(candidate, feedback)
-                return feedback, None
             verdict = await self.session.judge(candidate)
         self._counts["built"] += verdict.verdict is not Outcome.BUILD_FAILED
         self._counts["correct"] += verdict.verdict is Outcome.UNTIMED and verdict.stage is Stage.CORRECT

@@ -1,7 +1,7 @@
 """A kernel against itself: who calls it faster?  `python -m tests.bench.aa`.
 
 Four kinds of kernel (element-wise, reduction, softmax, GEMM) of 2^12 to 2^27 elements, on a GPU of their own and with
-a second process that keeps it busy; if asked for, also with a bench on all other GPUs of the machine (`neighbours.py`).
+a second process that keeps it busy; if asked for, also with a bench on all other GPUs that it sees (`neighbours.py`).
 Both sides are the same machine code, compiled from texts that differ in a comment;
 the judge is told to run and time what it would else call the same program at once. It takes its whole way, from the
 text to the confirmation, but for other input families than plain ones. Each pair is then also timed by

@@ -16,6 +16,7 @@ from unittest import mock
 from kernel_lsp.device.nvml import Gpu, find_gpus
 from kernel_lsp.workload.suite import find_problems
 from tests.bench.pool_gpus import ROOT, START, chosen_samples, environment
+from tests.bench.shards import STUDY_GPUS
 
 PROBLEMS = Path(__file__).parents[1] / "fixtures/kernelbench"
 _END_WITH_ITS_PARENT = "import ctypes, signal; ctypes.CDLL(None).prctl(1, signal.SIGKILL)"  # PR_SET_PDEATHSIG
@@ -51,10 +52,9 @@ async def busy_neighbours() -> AsyncGenerator[Callable[[], int]]:
 
 
 def other_gpus() -> tuple[Gpu, ...]:
-    """The GPUs of this machine that this process may not use."""
+    """The GPUs of the study that this process of it may not use."""
     ours = find_gpus()
-    with mock.patch.dict(os.environ):
-        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    with mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES=os.environ.get(STUDY_GPUS, "")):
         return tuple(gpu for gpu in find_gpus() if gpu not in ours)
 
 

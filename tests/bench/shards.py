@@ -29,6 +29,9 @@ Task = dict[str, Any]
 Row = dict[str, Any]
 Workplace = Callable[[], AbstractAsyncContextManager[Callable[[Task], AsyncIterator[Row]]]]
 
+STUDY_GPUS = "BENCH_STUDY_GPUS"
+"""Environment variable of a process: UUIDs of all GPUs that its study may use, with commas."""
+
 _LINE_LIMIT = 1 << 24
 _MOST_DEATHS = 3  # of one worker, before its tasks go to the others
 _FIRST_ANSWER_SECONDS = 300.0
@@ -148,7 +151,9 @@ class _Shard:
 
     async def _start(self) -> asyncio.subprocess.Process:
         environment = os.environ | {"TMPDIR": str(self._folder)}  # for it may be killed before it has tidied up
-        environment |= {"CUDA_VISIBLE_DEVICES": self._gpu} if self._gpu else {}
+        if self._gpu:
+            study = ",".join(gpu.uuid for gpu in find_gpus())
+            environment |= {"CUDA_VISIBLE_DEVICES": self._gpu, STUDY_GPUS: study}
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", _program(), *_passed_on(sys.argv[1:]), "--worker"),
             stdin=asyncio.subprocess.PIPE,

@@ -1,7 +1,8 @@
 """Environments stay open from step to step, the latest of them, as far as there is memory."""
 
+import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,11 +19,13 @@ class Opened:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.log: list[str] = []
+        self.locks: list[asyncio.Lock] = []
         monkeypatch.setattr(kept, "open_environment", self.open)
 
     @asynccontextmanager
-    async def open(self, target: Any, *_: Any) -> AsyncGenerator[SimpleNamespace]:
+    async def open(self, target: Any, *more: Any) -> AsyncGenerator[SimpleNamespace]:
         self.log.append(f"+{target}")
+        self.locks += [one for one in more if isinstance(one, asyncio.Lock)]
         yield SimpleNamespace(whole=True, name=target)
         self.log.append(f"-{target}")
 
@@ -37,8 +40,17 @@ def environments(room: float = 1.0) -> KeptEnvironments:
     return KeptEnvironments(nothing, nothing, lambda: nothing, lambda: room)
 
 
+def using(some: KeptEnvironments, key: str) -> AbstractAsyncContextManager[Any]:
+    return some.using(key, key, None)  # pyright: ignore[reportArgumentType]
+
+
 async def of(some: KeptEnvironments, *keys: str) -> list[Any]:
-    return [await some.of(key, key, None) for key in keys]  # pyright: ignore[reportArgumentType]
+    """Return the environments of some kernels, used one after another."""
+    found: list[Any] = []
+    for key in keys:
+        async with using(some, key) as one:
+            found.append(one)
+    return found
 
 
 async def test_one_is_opened_once(opened: Opened) -> None:
@@ -68,3 +80,51 @@ async def test_one_that_can_judge_no_more_is_opened_anew(opened: Opened) -> None
         [other] = await of(some, "a")
         assert other is not broken
     assert opened.log == ["+a", "-a", "+a", "-a"]
+
+
+async def test_several_are_used_side_by_side(opened: Opened) -> None:
+    inside, all_in = 0, asyncio.Event()
+    async with environments() as some:
+
+        async def use(key: str) -> None:
+            nonlocal inside
+            async with using(some, key):
+                inside += 1
+                if inside == 3:
+                    all_in.set()
+                await all_in.wait()
+
+        async with asyncio.timeout(10):
+            await asyncio.gather(*map(use, "abc"))
+    assert opened.log[:3] == ["+a", "+b", "+c"]
+
+
+async def test_one_that_is_used_is_not_closed_for_another(opened: Opened) -> None:
+    waits, done = asyncio.Event(), asyncio.Event()
+    async with environments(room=0.1) as some:
+
+        async def hold() -> None:
+            async with using(some, "a"):
+                waits.set()
+                await done.wait()
+
+        async def second() -> None:
+            await waits.wait()
+            async with using(some, "b"):
+                pass
+
+        both = asyncio.gather(hold(), second())
+        await waits.wait()
+        await asyncio.sleep(0.05)
+        assert opened.log == ["+a"], "there is no room for another"
+        done.set()
+        async with asyncio.timeout(10):
+            await both
+    assert opened.log == ["+a", "-a", "+b", "-b"]
+
+
+async def test_those_that_are_used_side_by_side_measure_in_turn(opened: Opened) -> None:
+    async with environments() as some:
+        await of(some, "a", "b")
+    first, second = opened.locks
+    assert first is second
