@@ -3,7 +3,7 @@
 `python -m tests.bench.turn_batch --root KernelBench`: `kernel-lsp refine --turn-batch` of fourteen problems of level 1,
 two answers on each: recorded candidates of `tests/kernelbench`, and for problems 52 and 93, which none of these
 answers, the two below. The second sweep loses one of its workers by SIGKILL when a third of its answers is judged.
-Options: --root FOLDER; --problems N (14); --record.
+Options: --root FOLDER; --problems N (14); --sweep whole or --sweep killed for one of both; --record.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from kernel_lsp.refine.turn_outcome import NOT_JUDGED
 from tests.bench.record import record
 
 NAME = "turn_batch"
+SWEEPS = ("whole", "killed")
 CANDIDATES = Path(__file__).parents[1] / "kernelbench/candidates"
 PROBLEMS = ("52", "93", "19", "23", "36", "40", "26", "94", "89", "25", "49", "51", "12", "88", "95", "21")
 TRAJECTORIES = 2
@@ -198,16 +199,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--problems", type=int, default=14)
+    parser.add_argument("--sweep", choices=SWEEPS)
     parser.add_argument("--record", action="store_true")
     options = parser.parse_args()
-    found = {
-        "problems": list(problem_files(options.root, options.problems)),
-        "whole": sweep(options.root, options.problems, killing=False),
-        "a_worker_killed": sweep(options.root, options.problems, killing=True),
-    }
+    found: dict[str, Any] = {"problems": list(problem_files(options.root, options.problems))}
+    for name in [options.sweep] if options.sweep else SWEEPS:
+        found[name] = sweep(options.root, options.problems, killing=name == "killed")
     print(json.dumps(found, indent=1))
     if options.record:
-        print(record(NAME, found))
+        print(record("_".join(filter(None, (NAME, options.sweep))), found))
 
 
 if __name__ == "__main__":
