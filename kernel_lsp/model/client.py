@@ -18,7 +18,7 @@ import httpx
 
 from kernel_lsp.model import errors, gate
 from kernel_lsp.model.answers import DrawnAnswer, Piece, decoded, drawn_answer_of, event_of, piece_of
-from kernel_lsp.model.endpoint import Endpoint, transport
+from kernel_lsp.model.endpoint import ANY_NUMBER, Endpoint, transport
 
 _BYTES_PER_TOKEN = 3  # of source code, seldom fewer
 _POLL_SECONDS = 0.2
@@ -80,6 +80,7 @@ class ModelClient:
             headers=headers,
             transport=transport(endpoint),
             timeout=httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS),
+            limits=ANY_NUMBER,
             trust_env=not endpoint.local,
         )
         self._can_sleep, self._loaded = True, endpoint.adapter is None

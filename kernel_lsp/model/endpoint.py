@@ -53,6 +53,10 @@ class Endpoint:
         return str(self.uds) if self.uds else self.url
 
 
+ANY_NUMBER = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+"""Connections to a server, which queues what it cannot answer yet: a short request is not to wait for long answers."""
+
+
 def transport(endpoint: Endpoint) -> httpx.AsyncHTTPTransport | None:
     """Return the HTTP transport over its socket; None if it has a URL."""
     return transport_over(endpoint.uds)
@@ -63,7 +67,7 @@ def transport_over(socket: Path | None) -> httpx.AsyncHTTPTransport | None:
 
     Nothing is encrypted there, and to read certificates, for each client anew, would take longer than an answer.
     """
-    return httpx.AsyncHTTPTransport(uds=str(socket), verify=False) if socket else None
+    return httpx.AsyncHTTPTransport(uds=str(socket), verify=False, limits=ANY_NUMBER) if socket else None
 
 
 def endpoint_of(server: ModelServer, model: str | None = None) -> Endpoint:

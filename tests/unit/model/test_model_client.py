@@ -57,6 +57,25 @@ async def test_what_is_not_asked_for_is_left_to_the_server(fake):
     assert set(fake.body) == {"model", "messages", "stream", "stream_options"}
 
 
+async def test_a_short_request_does_not_wait_for_a_hundred_answers(fake):
+    fake.answer = [said("x"), "hang"]
+    async with ModelClient(endpoint(fake)) as client:
+
+        async def begun(number):
+            async for _ in client.stream(PROMPT, Sampling(seed=number)):
+                reached.release()
+
+        reached = asyncio.Semaphore(0)
+        answers = [asyncio.create_task(begun(number)) for number in range(128)]
+        async with asyncio.timeout(20):
+            for _ in answers:
+                await reached.acquire()
+            assert await client.count_tokens(PROMPT) == 7
+        for answer in answers:
+            answer.cancel()
+        await asyncio.gather(*answers, return_exceptions=True)
+
+
 async def test_server_crash_in_the_middle_of_an_answer(fake):
     fake.answer = [said("x"), "die"]
     pieces, error = await answered(fake)
