@@ -1,14 +1,16 @@
 """Judges the answers of a sweep for one kernel in a lane, and tells each step as soon as it is known.
 
-This module knows neither the sweep's files nor the store: a lane may be on another machine.
+While one kernel's answers are judged, those for the next one are built. This module knows neither the sweep's files nor
+the store: a lane may be on another machine.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.errors import RunnerError, as_ours
+from kernel_lsp.errors import KernelLspError, RunnerError, as_ours
 from kernel_lsp.judge.record import Record
 from kernel_lsp.judge.session import Session, open_session
 from kernel_lsp.judge.target import Target, make_target
@@ -17,7 +19,7 @@ from kernel_lsp.model.profile import Profile, find_profile
 from kernel_lsp.pool.lane import Lane
 from kernel_lsp.pool.protocol import Work
 from kernel_lsp.refine.answer_handler import AnswerHandler
-from kernel_lsp.refine.dialogue.answer import ModelAnswer
+from kernel_lsp.refine.dialogue.answer import ModelAnswer, RejectedAnswer
 from kernel_lsp.refine.dialogue.conversation import tell as told_of
 from kernel_lsp.refine.dialogue.kernelbench import Style
 from kernel_lsp.refine.dialogue.prompts import Prompts
@@ -26,6 +28,8 @@ from kernel_lsp.refine.model_session import brief, drawn_by
 from kernel_lsp.refine.outcome import Exchange, ModelTurn, Tried
 from kernel_lsp.refine.turn_outcome import REJECTED
 from kernel_lsp.refine.workbench import Workbench
+from kernel_lsp.runner.shield import start
+from kernel_lsp.source.candidate import Candidate
 
 
 class WaitingAnswer(Record):
@@ -97,7 +101,7 @@ def kernel_parts(
 
 
 async def judge_answers(
-    lane: Lane, request: SweptKernel, tell: Callable[[AnswerStep], None], _ahead: SweptKernel | None
+    lane: Lane, request: SweptKernel, tell: Callable[[AnswerStep], None], ahead: SweptKernel | None
 ) -> None:
     """Judge the answers for one kernel in one session; see `Work.attend`.
 
@@ -107,7 +111,11 @@ async def judge_answers(
     """
     target = _target(lane, request)
     profile, prompts, task = kernel_parts(target, lane.settings, request.profile, request.write)
-    async with open_session(target, lane.settings, lane.pool) as session:
+    built = _build_ahead(lane, request)
+    async with open_session(target, lane.settings, lane.pool, lane.builders) as session:
+        if ahead is not None:
+            with contextlib.suppress(KernelLspError):  # it is reported when that kernel is reached
+                _build_ahead(lane, ahead)
         for place, one in enumerate(request.answers, 1):
             lane.say(f"turn {request.turn}: {request.path.name}, answer {place} of {len(request.answers)}")
             tell(AnswerStep(number=request.number, id=one.id))
@@ -118,6 +126,8 @@ async def judge_answers(
             except Exception as error:
                 raise RunnerError(str(as_ours(error))) from error
             tell(AnswerStep(number=request.number, id=one.id, line=line))
+    for candidate in built:
+        lane.builders.forget(candidate)
 
 
 async def brief_kernel(
@@ -141,6 +151,19 @@ BRIEF_KERNEL = Work(f"{__name__}:BRIEF_KERNEL", SweptKernel, BriefedKernel, brie
 
 def _target(lane: Lane, request: SweptKernel) -> Target:
     return make_target(request.path, request.kernel, request.workload, problems=lane.settings.kernelbench.root)
+
+
+def _build_ahead(lane: Lane, request: SweptKernel) -> list[Candidate]:
+    """Start to build the answers that are candidates, and return these; the session will request the same builds."""
+    target = _target(lane, request)
+    _, _, task = kernel_parts(target, lane.settings, request.profile, request.write)
+    found: list[Candidate] = []
+    for one in request.answers:
+        with contextlib.suppress(RejectedAnswer):
+            found.append(task.candidate(one.answer))
+    for candidate in found:
+        start(lane.builders.build(target.workload, candidate))
+    return found
 
 
 async def _judge(

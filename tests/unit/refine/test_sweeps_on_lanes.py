@@ -1,7 +1,12 @@
 """Sweeps judged in lanes elsewhere: what travels, what comes back, and options that need a sweep."""
 
+import asyncio
 import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,8 +19,10 @@ from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.pool.files import PackedFile, packed, unpacked
 from kernel_lsp.pool.lane import opened_lane
 from kernel_lsp.pool.remote import find_work
+from kernel_lsp.refine import batch_lane
 from kernel_lsp.refine.batch_lane import JUDGE_ANSWERS, AnswerStep, SweptKernel, WaitingAnswer
 from kernel_lsp.refine.dialogue.answer import ModelAnswer
+from kernel_lsp.source.candidate import Candidate
 
 ANSWER = """```
 <<<<<<< SEARCH
@@ -87,3 +94,45 @@ def test_one_kernel_is_not_refined_on_a_pool() -> None:
     error = CliRunner().invoke(app, ["kernel.cu", "--pool", "ray"]).exception
     assert isinstance(error, ConfigurationError)
     assert error.message == "--pool is for --turn-batch."
+
+
+@pytest.mark.asyncio
+async def test_answers_are_built_while_the_session_opens_and_those_for_the_next_kernel_while_they_are_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log: list[str] = []
+
+    class Builders:
+        """Writes down what is built."""
+
+        async def build(self, _: object, candidate: Candidate) -> None:
+            log.append(f"build {candidate.kernel.path.name}")
+
+        def forget(self, candidate: Candidate) -> None:
+            log.append(f"forget {candidate.kernel.path.name}")
+
+    @asynccontextmanager
+    async def opened(*_: object) -> AsyncGenerator[None]:
+        await asyncio.sleep(0)
+        log.append("open")
+        yield
+
+    async def judged(*_: object) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        log.append("judge")
+        return {}
+
+    monkeypatch.setattr(batch_lane, "open_session", opened)
+    monkeypatch.setattr(batch_lane, "_judge", judged)
+    lane: Any = SimpleNamespace(builders=Builders(), settings=Settings(), pool=None, say=lambda _: None)
+
+    def request(name: str) -> SweptKernel:
+        (tmp_path / f"{name}.cu").write_text(KERNEL.format(n=2))
+        (tmp_path / f"{name}_workload.py").write_text(WORKLOAD.format(n=2))
+        texts = enumerate((ANSWER, "I cannot."))
+        answers = tuple(WaitingAnswer(id=f"{n}", answer=ModelAnswer(text), prompt="[]", seed=n) for n, text in texts)
+        given = {"kernel": None, "workload": None, "profile": "general", "model": "m", "write": None, "turn": 1}
+        return SweptKernel(number=0, path=tmp_path / f"{name}.cu", answers=answers, **given)
+
+    await batch_lane.judge_answers(lane, request("one"), lambda _: None, request("next"))
+    assert log == ["build one.cu", "open", "build next.cu", "judge", "judge", "forget one.cu"]

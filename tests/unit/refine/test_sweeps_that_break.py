@@ -15,7 +15,9 @@ from kernel_lsp.judge.target import Target
 from kernel_lsp.pool.local import LocalPool
 from kernel_lsp.refine import batch_lane
 from kernel_lsp.refine.batch import NOT_JUDGED, Batch, Stand, advance_batch
+from kernel_lsp.refine.dialogue.answer import ModelAnswer, RejectedAnswer
 from kernel_lsp.runner.protocol import WorkerFailure
+from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.store.store import Store
 
 Fault = Callable[[str], Exception | None]
@@ -60,8 +62,15 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Exception]]:
 
     monkeypatch.setattr(batch_lane, "open_session", opened)
     monkeypatch.setattr(batch_lane, "_judge", judged)
-    monkeypatch.setattr(batch_lane, "kernel_parts", lambda *_: (None, None, None))
+    monkeypatch.setattr(batch_lane, "kernel_parts", lambda *_: (None, None, NoCandidates()))
     return due
+
+
+class NoCandidates:
+    """A task that finds nothing to build in any answer."""
+
+    def candidate(self, answer: ModelAnswer) -> Candidate:
+        raise RejectedAnswer(f"there is no code in {answer.text}")
 
 
 async def advanced(batch: Batch, tmp_path: Path) -> tuple[Stand, dict[str, dict[str, Any]]]:
