@@ -23,6 +23,9 @@ _QUANTIZATION = {"fp8": "fp8", "4bit": "bitsandbytes"}
 _THINK_PARSER = "deepseek_r1"  # takes everything up to </think> as reasoning
 _CPU_CONTEXT = 16384
 _CPU_CACHE_GIB = 1
+_CPU_ANSWERS = 4
+"""Answers at once on a processor. All their prompts have room in one pass, for there vLLM's engine ends where a prompt
+comes in parts and its request has a seed."""
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _ADAPTERS_AT_ONCE = 2  # in one batch of requests; a third waits for its turn
 
@@ -129,7 +132,8 @@ def environment(vllm: Vllm, choice: ServingOption | None, key: str) -> dict[str,
 def _placing(vllm: Vllm, weights: Weights, choice: ServingOption | None) -> list[str]:
     arguments = ["--dtype", "bfloat16", "--max-model-len", str(context_of(weights, choice))]
     if choice is None:
-        return [*arguments, "--enforce-eager"]
+        batch = str(_CPU_ANSWERS * context_of(weights, choice))
+        return [*arguments, "--enforce-eager", "--max-num-seqs", str(_CPU_ANSWERS), "--max-num-batched-tokens", batch]
     total = min(card.gpu.memory_bytes for card in choice.cards)
     share = min(0.95, choice.used_bytes / total)  # vLLM wants to find this much free when it starts
     arguments += ["--gpu-memory-utilization", f"{share:.3f}", "--kv-cache-memory-bytes", str(choice.cache_bytes)]

@@ -45,7 +45,7 @@ ADAPTER = "policy"
 TEACHER = Path(__file__).with_name("policy") / "teach.py"
 TRACES = 160
 """Conversations of each kernel that is taught."""
-PROFILE = "general"
+PROFILE = str(Path(__file__).with_name("policy") / "small.toml")
 LEVEL = 1.96
 """Standard errors on each side of a 95 % interval of many answers' mean."""
 
@@ -118,14 +118,16 @@ async def conversations(environment: KernelEnvironment, kernel: SmallKernel, tur
 
 async def write_traces(options: argparse.Namespace, settings: Settings) -> Path:
     """Write the conversations that are taught, of sessions of the real judge."""
-    rows: list[dict[str, Any]] = []
     profile = find_profile(PROFILE)
     with open_store(settings.paths.data) as store:
         async with Pools(settings) as pools:
-            for kernel in TAUGHT:
+
+            async def rows_of(kernel: SmallKernel) -> list[dict[str, Any]]:
                 target = target_of(str(kernel.write(options.folder / "taught")), settings)
                 async with open_environment(target, profile, settings, store, pools.now(), {}) as environment:
-                    rows += await conversations(environment, kernel, options.turns)
+                    return await conversations(environment, kernel, options.turns)
+
+            rows = [row for some in await asyncio.gather(*map(rows_of, TAUGHT)) for row in some]
     path = options.folder / "traces.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-THREADS = (32, 64, 256, 1024, 2048)
-"""Of a block, as answers choose them; no GPU takes the last one."""
-ITEMS = (1, 2, 4)
+THREADS = (32, 256, 1024, 2048)
+"""Of a block, as answers choose them; no GPU takes the last one. They are few, for each new text is judged in full."""
+ITEMS = (1, 4)
 ELEMENTS = 1 << 25
 """Of the case that is timed."""
 CHEATING, MISTAKEN = 0.1, 0.2
