@@ -62,7 +62,9 @@ Arch = Annotated[str, AfterValidator(_known)]
 FamilyName = Annotated[str, AfterValidator(_family)]
 Proposer = Annotated[str, Field(pattern=r"^(rewriter|tuner|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$")]
 Variables = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]+\*?$")]  # never all of them: some are secrets
-PoolAddress = Annotated[str, Field(pattern=r"^(local|ray|ray://[^\s/:]+:\d{1,5}|ray://\[[0-9a-fA-F:]+\]:\d{1,5})$")]
+PoolAddress = Annotated[
+    str, Field(pattern=r"^(local|ray|ray://[^\s/:]+:\d{1,5}|ray://\[[0-9a-fA-F:]+\]:\d{1,5}|slurm:[1-9]\d{0,4})$")
+]
 Names = BeforeValidator(_names)  # a text is split at commas: sm_80,sm_90
 Words = BeforeValidator(_words)  # a text is split as a shell would: -DTILE=64 --use_fast_math
 
@@ -309,7 +311,7 @@ class PoolSettings(_Section):
     """The GPUs that many tasks are spread over."""
 
     address: PoolAddress = "local"
-    """Where `bench` and sweeps judge: local, ray (all GPUs here, or `RAY_ADDRESS`), or ray://HOST:PORT."""
+    """Where `bench`, `check`, sweeps and trainings judge: local, ray (all GPUs here), ray://HOST:PORT or slurm:N."""
 
 
 class PathSettings(_Section):

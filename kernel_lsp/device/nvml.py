@@ -21,6 +21,9 @@ SLOWED_BY_HARDWARE = frozenset({"hardware slowdown", "thermal (hardware)", "powe
 """Reasons for which the GPU protects itself: times taken meanwhile are worthless."""
 
 
+_WORD_BITS = 64  # of NVML's masks of cores
+
+
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """One GPU.
@@ -142,6 +145,16 @@ class Faults:
         if self._events is not None:
             self._nvml.nvmlEventSetFree(self._events)
             self._events = None
+
+
+def cores_near(gpu: Gpu) -> frozenset[int]:
+    """Return those of this process's cores that are on the NUMA node of `gpu`; all of them where that is unknown."""
+    nvml = _nvml()
+    assert nvml is not None, "a Gpu record comes from a working NVML"
+    ours = os.sched_getaffinity(0)
+    words = _questions(nvml, gpu)(nvml.nvmlDeviceGetCpuAffinity, max(ours) // _WORD_BITS + 1) or ()
+    near = {word * _WORD_BITS + bit for word, mask in enumerate(words) for bit in range(_WORD_BITS) if mask >> bit & 1}
+    return frozenset(near & ours or ours)
 
 
 def uses(gpu: Gpu, pid: int) -> bool:

@@ -72,6 +72,11 @@ class Session:
         self._slept = AsyncExitStack()
         self._traced_from: int | None = time.monotonic_ns()  # the first verdict's trace shows the opening, too
 
+    @property
+    def whole(self) -> bool:
+        """Return True while it can judge."""
+        return self.harness is not None and self.harness.whole
+
     async def open(self) -> None:
         """Build and measure the baseline.
 
@@ -223,7 +228,7 @@ class Session:
                 ruling = await judge(context)
             if not ruling.died or last:
                 break
-        if ruling.outcome is Outcome.UNTIMED and not self.harness.whole:
+        if ruling.outcome is Outcome.UNTIMED and not self.whole:
             raise UnjudgedError(ruling.reason)
         return verdict_of(context, ruling, self.faults)
 
@@ -258,9 +263,12 @@ async def _memory_is_back(gpu: Gpu, free: int) -> None:
         await asyncio.sleep(0.05)
 
 
-def pool_on(gpu: Gpu | None, settings: Settings) -> Pool:
-    """Return a pool of workers on this GPU, or on the emulator if it is None; the caller closes the pool."""
-    return Pool(gpu.uuid if gpu else None, warm_minutes=settings.runner.warm_minutes)
+def pool_on(gpu: Gpu | None, settings: Settings, cores: frozenset[int] = frozenset()) -> Pool:
+    """Return a pool of workers on this GPU, or on the emulator if it is None; the caller closes the pool.
+
+    Those that use the GPU stay on `cores`, if there are any.
+    """
+    return Pool(gpu.uuid if gpu else None, warm_minutes=settings.runner.warm_minutes, cores=cores)
 
 
 def start_pool(settings: Settings) -> Pool:

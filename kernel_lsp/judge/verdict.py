@@ -202,12 +202,23 @@ class ExtensionRecord(Record):
 
 
 class Where(Record):
-    """The lane in which a verdict was made: host, its name, UUID of its GPU (None for the emulator), its process."""
+    """The lane in which a verdict was made.
+
+    Attributes:
+        host: its machine's name.
+        lane: its name.
+        gpu: UUID of its GPU; None for the emulator.
+        pid: its process.
+        lanes: of that machine, itself among them; None in records of earlier releases.
+        cores: on which processes that used the GPU were kept; None where on all.
+    """
 
     host: str
     lane: str
     gpu: str | None
     pid: int
+    lanes: int | None = None
+    cores: int | None = None
 
 
 class Evidence(Record):

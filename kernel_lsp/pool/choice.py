@@ -33,3 +33,17 @@ def opened_pool(settings: Settings, most: int | None = None) -> Generator[LanePo
             yield pool
         finally:
             pool.close()
+
+
+@contextmanager
+def asked_pool(settings: Settings, most: int | None) -> Generator[LanePool | None]:
+    """Open the pool that was asked for; None where that is one GPU of this machine, which needs no lane.
+
+    Raises:
+        KernelLspError: as `opened_pool` does.
+    """
+    if settings.pool.address == "local" and most is None:
+        yield None
+        return
+    with opened_pool(settings, most) as pool:
+        yield pool

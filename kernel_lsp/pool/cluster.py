@@ -9,6 +9,7 @@ import os
 import secrets
 import socket
 import tempfile
+import time
 from collections.abc import Generator
 from contextlib import chdir, contextmanager
 from ipaddress import ip_address
@@ -18,8 +19,10 @@ from urllib.parse import urlsplit
 
 from kernel_lsp.config.runtime_folder import private_folder
 from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.pool.slurm import slurm_tasks
 
 _REACH_SECONDS = 5.0
+_LOOK_SECONDS = 0.5  # between looks for the first machine
 _STORE_BYTES = 128 << 20  # lanes are sent texts and send records, none of them large
 _ENVIRONMENT = {
     "RAY_AUTH_MODE": "token",
@@ -38,12 +41,31 @@ def connected(address: str) -> Generator[Any]:
 
     Args:
         address: `ray://HOST:PORT` for the cluster whose head listens there; `ray` for the one that `RAY_ADDRESS` names,
-            or else for one of this machine that ends with the block.
+            or else for one of this machine that ends with the block; `slurm:N` for one of so many tasks of SLURM's,
+            once the first of them has joined it.
 
     Raises:
         ConfigurationError: Ray is not installed, nobody answers, the cluster does not accept this user's token, or Ray
             cannot start.
+        CannotJudgeError: SLURM gives no tasks.
     """
+    if address.startswith("slurm:"):
+        os.environ.update({**_ENVIRONMENT, "RAY_AUTH_TOKEN": secrets.token_hex(32)})
+        _imported()
+        tasks = slurm_tasks(int(address.removeprefix("slurm:")))
+        with tasks as (there, require_tasks), _joined(f"ray://{there}") as ray:
+            while not any(node["Alive"] and {"GPU", "CPU"} & set(node["Resources"]) for node in ray.nodes()):
+                require_tasks()
+                time.sleep(_LOOK_SECONDS)
+            yield ray
+        return
+    with _joined(address) as ray:
+        yield ray
+
+
+@contextmanager
+def _joined(address: str) -> Generator[Any]:
+    """Connect this process to a cluster that stands, or for `ray` perhaps to one of its own."""
     there = address.removeprefix("ray://") if address != "ray" else os.environ.get("RAY_ADDRESS", "")
     os.environ.update(_ENVIRONMENT if there else {**_ENVIRONMENT, "RAY_AUTH_TOKEN": secrets.token_hex(32)})
     if not there or _is_loopback(there):

@@ -3,15 +3,18 @@
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_device
-from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.device.nvml import Gpu, cores_near
 from kernel_lsp.judge.building import Builders
-from kernel_lsp.judge.session import pool_on
+from kernel_lsp.judge.session import Session, open_session, pool_on
+from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Where
+from kernel_lsp.pool.fitness import GpuFitness
+from kernel_lsp.pool.kept import Kept, free_share
 from kernel_lsp.runner.pool import Pool
 
 
@@ -26,6 +29,8 @@ class Lane:
         settings: the settings, with its share of the CPU's cores.
         where: the lane, as verdicts name it.
         say: called with its present activity.
+        sessions: those that stay open from one task to the next.
+        fitness: of its GPU.
     """
 
     gpu: Gpu | None
@@ -34,25 +39,57 @@ class Lane:
     settings: Settings
     where: Where
     say: Callable[[str], None]
+    sessions: Kept[Session]
+    fitness: GpuFitness
+
+    async def require_fit(self, beside: frozenset[int] = frozenset()) -> None:
+        """Check that the GPU is fit to measure on; `beside` are processes of other lanes, which may be on it too.
+
+        Raises:
+            LaneUnfitError: it is not.
+        """
+        await self.fitness.require(self.pool.pids() | beside)
+
+    def session(self, key: str, target: Target) -> AbstractAsyncContextManager[Session]:
+        """Return a context with the session of a target that the key names, open from an earlier task or opened.
+
+        Raises:
+            KernelLspError: the baseline or the workload cannot be used, or workers cannot be started.
+        """
+        return self.sessions.using(key, lambda: open_session(target, self.settings, self.pool))
 
 
 @asynccontextmanager
 async def opened_lane(
-    gpu: Gpu | None, settings: Settings, name: str, say: Callable[[str], None]
+    gpu: Gpu | None, settings: Settings, name: str, say: Callable[[str], None], lanes: int = 1
 ) -> AsyncGenerator[Lane]:
     """Open a lane of this process; its workers end with it.
+
+    Beside other lanes its timed processes stay on the GPU's NUMA node.
 
     Args:
         gpu: the lane's; None is the emulator.
         settings: those in force, with the lane's share of cores.
         name: of the lane, for people.
         say: called with its present activity.
+        lanes: of this machine, this one among them.
     """
-    where = Where(host=socket.gethostname(), lane=name, gpu=gpu.uuid if gpu else None, pid=os.getpid())
-    async with pool_on(gpu, settings) as pool:
+    cores = cores_near(gpu) if gpu and lanes > 1 else frozenset[int]()
+    where = Where(
+        host=socket.gethostname(),
+        lane=name,
+        gpu=gpu.uuid if gpu else None,
+        pid=os.getpid(),
+        lanes=lanes,
+        cores=len(cores) or None,
+    )
+    async with pool_on(gpu, settings, cores) as pool:
         builders = Builders(pool, settings, target_device(gpu, settings.arch), misaligned=gpu is not None)
         try:
-            yield Lane(gpu, pool, builders, settings, where, say)
+            kept = Kept[Session](lambda: free_share(gpu), lambda session: session.whole)
+            with GpuFitness(gpu) as fitness:
+                async with kept as sessions:
+                    yield Lane(gpu, pool, builders, settings, where, say, sessions, fitness)
         finally:
             builders.close()
 

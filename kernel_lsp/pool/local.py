@@ -10,7 +10,7 @@ from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.pool.lane import Lane, lane_name, opened_lane, shared
 from kernel_lsp.pool.protocol import AnswerT, RequestT, Work
-from kernel_lsp.pool.queue import TaskQueue
+from kernel_lsp.pool.queue import UNFIT_SECONDS, LaneUnfitError, TaskQueue, left_alone
 from kernel_lsp.runner.pool import Flavour
 
 _T = TypeVar("_T")
@@ -23,7 +23,9 @@ async def run_lanes(
     attend: Callable[[Lane, _T], Awaitable[None]],
     say: Callable[[str, str], None],
 ) -> None:
-    """Do every task of the queue; a broken pool of workers is replaced.
+    """Do every task of the queue; a broken pool of workers is replaced, and a GPU that is not fit is left alone.
+
+    The last GPU at work is used as it is: the judge itself sees and says what disturbs it.
 
     Args:
         queue: the tasks.
@@ -32,20 +34,44 @@ async def run_lanes(
         attend: does one task in a lane.
         say: takes a lane's name and what it does.
     """
-    lanes = max(1, min(len(gpus), len(queue)))
+    lanes = max(1, len(gpus) if queue.takes_more else min(len(gpus), len(queue)))
     settings = shared(settings, lanes)
+
+    chosen = gpus[:lanes] or [None]
+    at_work = {lane_name(gpu) for gpu in chosen}
+    opened: list[Lane] = []
+
+    async def attend_if_fit(lane: Lane, task: _T) -> None:
+        if len(at_work) > 1:
+            await lane.require_fit(frozenset().union(*(other.pool.pids() for other in opened)))
+        await attend(lane, task)
+
+    async def serve(gpu: Gpu | None, name: str, task: _T | None) -> None:
+        async with opened_lane(gpu, settings, name, lambda what: say(name, what), lanes) as lane:
+            lane.pool.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.EMULATE)
+            opened.append(lane)
+            try:
+                while task is not None and await queue.attempt(task, attend_if_fit(lane, task)):
+                    task = await queue.next()
+            finally:
+                opened.remove(lane)
 
     async def run(gpu: Gpu | None) -> None:
         name = lane_name(gpu)
         while (task := await queue.next()) is not None:
-            async with opened_lane(gpu, settings, name, lambda what: say(name, what)) as lane:
-                lane.pool.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.EMULATE)
-                while task is not None and await queue.attempt(task, attend(lane, task)):
-                    task = await queue.next()
+            try:
+                await serve(gpu, name, task)
+            except LaneUnfitError as error:
+                at_work.discard(name)
+                say(name, left_alone(error))
+                if error.lasting:
+                    return
+                await queue.rest(UNFIT_SECONDS)
+                at_work.add(name)
         say(name, "done")
 
     async with asyncio.TaskGroup() as group:
-        for gpu in gpus[:lanes] or [None]:
+        for gpu in chosen:
             group.create_task(run(gpu))
 
 
@@ -74,3 +100,6 @@ class LocalPool:
             await work.attend(lane, request, take, queue.ahead)
 
         await run_lanes(queue, self.gpus, self.settings, attend, say)
+
+    def rest(self) -> None:
+        """Do nothing: lanes of this machine end with each run."""

@@ -70,3 +70,7 @@ class LanePool(Protocol):
             CannotJudgeError: no lane can be used any more.
         """
         ...
+
+    def rest(self) -> None:
+        """Leave the memory of GPUs to others, between two runs; the next run starts what it needs."""
+        ...

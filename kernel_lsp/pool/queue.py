@@ -3,19 +3,35 @@
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from kernel_lsp.errors import KernelLspError, RunnerError, as_ours
 from kernel_lsp.runner.pool import ATTEMPTS
 
+UNFIT_SECONDS = 30.0
+"""Time for which a lane is left alone whose GPU is not fit to measure on."""
 LANES_LOST = 3
 """Lanes that may be lost on one task: a machine may end by itself, but hardly three times during the same task."""
 
+_LOOK_SECONDS = 0.5
 T = TypeVar("T")
 
 
 class LaneLostError(RunnerError):
     """A lane ended in the middle of a task: its process, its machine, or the network between."""
+
+
+@dataclass
+class LaneUnfitError(RunnerError):
+    """A lane's GPU is not fit to measure on, and no task was begun; `lasting` is True if that will not pass."""
+
+    lasting: bool = False
+
+
+def left_alone(error: LaneUnfitError) -> str:
+    """Return what is said of a lane whose GPU is not fit."""
+    return f"left alone{'' if error.lasting else f' for {UNFIT_SECONDS:.0f} s'}: {error.message}"
 
 
 def _whole(task: T) -> tuple[T, None]:
@@ -31,6 +47,7 @@ class TaskQueue(Generic[T]):
         rest: returns the part of a task that was under way when its lane broke, and the part that had not begun; None
             for a part that does not exist. By default all of a task is under way.
         name: returns a hashable name, under which attempts are counted.
+        more: True if tasks may be added until it is closed.
     """
 
     def __init__(
@@ -40,9 +57,10 @@ class TaskQueue(Generic[T]):
         *,
         rest: Callable[[T], tuple[T | None, T | None]] = _whole,
         name: Callable[[T], Hashable] = id,
+        more: bool = False,
     ) -> None:
         self._waiting = deque(tasks)
-        self._fail, self._rest, self._name = fail, rest, name
+        self._fail, self._rest, self._name, self._more = fail, rest, name, more
         self._tries: Counter[tuple[Hashable, int]] = Counter()
         self._busy = 0
         self._changed = asyncio.Event()
@@ -53,17 +71,33 @@ class TaskQueue(Generic[T]):
 
     @property
     def finished(self) -> bool:
-        """Return True if no task waits and none is under way."""
-        return not self._waiting and not self._busy
+        """Return True if no task waits, none is under way and none is added any more."""
+        return not (self._waiting or self._busy or self._more)
+
+    @property
+    def takes_more(self) -> bool:
+        """Return True while tasks may be added."""
+        return self._more
 
     @property
     def ahead(self) -> T | None:
         """Return the task that is given out next, if there is one."""
         return self._waiting[0] if self._waiting else None
 
+    def add(self, task: T) -> None:
+        """Put a task behind all others."""
+        assert self._more, "the queue is closed"
+        self._waiting.append(task)
+        self._changed.set()
+
+    def close(self) -> None:
+        """Take no more tasks: lanes end when those that are there are done."""
+        self._more = False
+        self._changed.set()
+
     async def next(self) -> T | None:
-        """Return the next task, waiting while one under way may come back; None when all are done."""
-        while not self._waiting and self._busy:
+        """Return the next task, waiting while one may be added or come back; None when all are done."""
+        while not self._waiting and (self._busy or self._more):
             self._changed.clear()
             await self._changed.wait()
         if not self._waiting:
@@ -71,10 +105,23 @@ class TaskQueue(Generic[T]):
         self._busy += 1
         return self._waiting.popleft()
 
+    async def rest(self, seconds: float) -> None:
+        """Wait so long, or until all tasks are done."""
+        until = asyncio.get_running_loop().time() + seconds
+        while not self.finished and (left := until - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(min(left, _LOOK_SECONDS))
+
     async def attempt(self, task: T, work: Awaitable[None]) -> bool:
-        """Await the work on a task that `next` gave; return False if its lane cannot be used any more."""
+        """Await the work on a task that `next` gave; return False if its lane cannot be used any more.
+
+        Raises:
+            LaneUnfitError: the lane is to be left alone; the task waits for another one.
+        """
         try:
             await work
+        except LaneUnfitError:
+            self._waiting.appendleft(task)
+            raise
         except Exception as error:  # a failure on one task must not stop the others
             return self._broke(task, as_ours(error))
         finally:

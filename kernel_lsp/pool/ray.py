@@ -19,7 +19,7 @@ from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError
 from kernel_lsp.pool.files import packed
 from kernel_lsp.pool.protocol import AnswerT, RequestT, Work
-from kernel_lsp.pool.queue import LaneLostError, TaskQueue
+from kernel_lsp.pool.queue import UNFIT_SECONDS, LaneLostError, LaneUnfitError, TaskQueue, left_alone
 from kernel_lsp.pool.remote import LaneMessage, LaneOffer, RemoteLane, program
 from kernel_lsp.runner.shield import start
 
@@ -69,6 +69,7 @@ class RayPool:
         self._failures: Counter[LaneSlot] = Counter()
         self._reasons: dict[LaneSlot, str] = {}
         self._refused: set[LaneSlot] = set()
+        self._at_work: set[LaneSlot] = set()
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -93,6 +94,10 @@ class RayPool:
                 return
         raise self._nobody()
 
+    def rest(self) -> None:
+        """End all lanes; the next run starts them again."""
+        self.close()
+
     def close(self) -> None:
         """End all lanes."""
         for lane in self._open.values():
@@ -114,7 +119,7 @@ class RayPool:
                 room = (slot for slot in await asyncio.to_thread(self._slots) if slot not in serving)
                 for slot in itertools.islice(room, self._wanted(serving, len(queue))):
                     serving[slot] = asyncio.create_task(self._serve(slot, work, queue, take, say))
-                seen = time.monotonic() if serving else seen
+                seen = time.monotonic() if serving or not len(queue) else seen
                 if time.monotonic() - seen > _PATIENCE_SECONDS:
                     raise self._nobody()
                 look = start(asyncio.sleep(_LOOK_SECONDS))
@@ -156,9 +161,30 @@ class RayPool:
         if slot not in self._open:
             say(slot.name, "starting")
             await self._opened(slot)
-        while slot in self._open and (task := await queue.next()) is not None:
-            await queue.attempt(task, self._attend(slot, work, task, queue.ahead, take, say))
+        self._at_work.add(slot)
+        try:
+            while slot in self._open and (task := await queue.next()) is not None:
+                try:
+                    await queue.attempt(task, self._attend(slot, work, task, queue.ahead, take, say))
+                except LaneUnfitError as error:
+                    await self._leave_alone(slot, error, queue, say)
+        finally:
+            self._at_work.discard(slot)
         say(slot.name, "done" if slot in self._open else self._reasons.get(slot, "lost"))
+
+    async def _leave_alone(
+        self, slot: LaneSlot, error: LaneUnfitError, queue: TaskQueue[RequestT], say: Callable[[str, str], None]
+    ) -> None:
+        """Let a lane rest whose GPU is not fit, or refuse it for good."""
+        self._at_work.discard(slot)
+        say(slot.name, left_alone(error))
+        if error.lasting:
+            self._forget(slot)
+            self._refused.add(slot)
+            self._reasons[slot] = left_alone(error)
+            return
+        await queue.rest(UNFIT_SECONDS)
+        self._at_work.add(slot)
 
     async def _attend(
         self,
@@ -173,13 +199,15 @@ class RayPool:
 
         Raises:
             LaneLostError: the lane is lost.
+            LaneUnfitError: its GPU is not fit, and it has begun nothing.
             RunnerError: its workers broke.
             KernelLspError: the request cannot be answered.
         """
         files = msgspec.json.encode(packed({*work.files(request), *(work.files(ahead) if ahead else ())}))
         texts = request.model_dump_json(), ahead.model_dump_json() if ahead else None
+        choosy = len(self._at_work) > 1  # the last GPU is used as it is: the judge itself sees what disturbs it
         try:
-            async for ref in self._open[slot].actor.attend.remote(work.name, *texts, files):
+            async for ref in self._open[slot].actor.attend.remote(work.name, *texts, files, choosy):
                 message = msgspec.json.decode(await ref, type=LaneMessage)
                 match message.kind:
                     case "said":
@@ -190,6 +218,8 @@ class RayPool:
                         raise KernelLspError(message.text)
                     case "broke":
                         raise RunnerError(message.text)
+                    case "unfit" | "ruined":
+                        raise LaneUnfitError(message.text, lasting=message.kind == "ruined")
         except KernelLspError:
             raise
         except self._ray.exceptions.RayError as error:

@@ -20,6 +20,7 @@ from kernel_lsp.judge.measure.digest import policy_digest
 from kernel_lsp.pool.files import PackedFile, unpacked
 from kernel_lsp.pool.lane import Lane, opened_lane, shared
 from kernel_lsp.pool.protocol import Work
+from kernel_lsp.pool.queue import LaneUnfitError
 from kernel_lsp.runner.pool import Flavour
 
 
@@ -45,11 +46,12 @@ class LaneMessage(msgspec.Struct, frozen=True):
     """A message of a lane about the task under way.
 
     Attributes:
-        kind: `said`: what it does; `answer`: a record as JSON; `failed`: the task's error; `broke`: its workers did.
+        kind: `said`: what it does; `answer`: a record as JSON; `failed`: the task's error; `broke`: its workers did;
+            `unfit`: its GPU is no place to measure now; `ruined`: or ever.
         text: the message.
     """
 
-    kind: Literal["said", "answer", "failed", "broke"]
+    kind: Literal["said", "answer", "failed", "broke", "unfit", "ruined"]
     text: str
 
 
@@ -92,16 +94,19 @@ class RemoteLane:
         offer = LaneOffer(socket.gethostname(), self._gpu, program(), versions(), trouble)
         return msgspec.json.encode(offer)
 
-    async def attend(self, name: str, request: str, ahead: str | None, files: bytes) -> AsyncGenerator[bytes]:
+    async def attend(
+        self, name: str, request: str, ahead: str | None, files: bytes, choosy: bool
+    ) -> AsyncGenerator[bytes]:
         """Answer a request; yields each `LaneMessage` as JSON.
 
         Args:
             name: of the work (`Work.name`).
             request, ahead: the request and the one that probably comes next, as JSON.
             files: their `PackedFile`s, as JSON.
+            choosy: True to do nothing on a GPU that is not fit to measure on.
         """
         messages = self._messages = asyncio.Queue[LaneMessage | None]()
-        doing = asyncio.create_task(self._attend(name, request, ahead, files))
+        doing = asyncio.create_task(self._attend(name, request, ahead, files, choosy))
         while (message := await messages.get()) is not None:
             yield msgspec.json.encode(message)
         await doing
@@ -112,10 +117,12 @@ class RemoteLane:
         await self._stack.aclose()
         self._stack = AsyncExitStack()
 
-    async def _attend(self, name: str, request: str, ahead: str | None, files: bytes) -> None:
+    async def _attend(self, name: str, request: str, ahead: str | None, files: bytes, choosy: bool) -> None:
         say = self._messages.put_nowait
         try:
             lane = self._lane = self._lane or await self._opened()
+            if choosy:
+                await lane.require_fit()
             scratch = lane.pool.scratch(Flavour.BUILD) / "files"  # which goes with the workers, however they end
             placed = unpacked(msgspec.json.decode(files, type=list[PackedFile]), scratch)
             work = find_work(name)
@@ -128,6 +135,8 @@ class RemoteLane:
                 lambda answer: say(LaneMessage("answer", placed.answer(answer.model_dump_json()))),
                 following,
             )
+        except LaneUnfitError as error:
+            say(LaneMessage("ruined" if error.lasting else "unfit", error.message))
         except Exception as error:  # the driver decides what becomes of the task
             broken = as_ours(error)
             lost = isinstance(broken, RunnerError)
@@ -141,7 +150,8 @@ class RemoteLane:
         def say(what: str) -> None:
             self._messages.put_nowait(LaneMessage("said", what))
 
-        return await self._stack.enter_async_context(opened_lane(self._gpu, self._settings, self._name, say))
+        opened = opened_lane(self._gpu, self._settings, self._name, say, self._lanes)
+        return await self._stack.enter_async_context(opened)
 
 
 def find_work(name: str) -> Work[Any, Any]:

@@ -81,11 +81,13 @@ class Pool:
     emulating workers, because importing torch twice takes twice as long. `folder` holds all files that workers write,
     and is removed with the pool; if this process is killed, each zygote removes its own part. With `warm_minutes` the
     imported modules stay in memory for that long, for the next session of this user (see `fork_server`). `spans` has
-    the time of each start and request, for traces.
+    the time of each start and request, for traces. Processes that use the GPU stay on `cores`, if there are any.
     """
 
-    def __init__(self, gpu: str | None = None, *, warm_minutes: float = 0.0) -> None:
-        self.gpu, self.spans = gpu, SpanLog()
+    def __init__(
+        self, gpu: str | None = None, *, warm_minutes: float = 0.0, cores: frozenset[int] = frozenset()
+    ) -> None:
+        self.gpu, self.cores, self.spans = gpu, cores, SpanLog()
         self._warm_minutes = warm_minutes
         self._servers: dict[Flavour, ForkServer] = {}
         self._first_imports: dict[Flavour, dict[str, None]] = {}
@@ -333,6 +335,9 @@ class Pool:
                 raise RunnerError(f"the {flavour} workers did not start", fix="Try again.")
             fix = "Install what is missing with: pip install 'kernel-lsp[gpu]'."
             raise RunnerError(f"the {flavour} workers cannot start: {said[-1]}", fix=fix)
+        if self.cores and flavour is Flavour.GPU:  # what it forks stays there too
+            with contextlib.suppress(OSError):  # it has just ended, or no core is this user's any more
+                os.sched_setaffinity(process.pid, self.cores)
         return zygote
 
     def _fork_server(self, flavour: Flavour) -> ForkServer:

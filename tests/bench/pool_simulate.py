@@ -70,7 +70,7 @@ class ManyLanes(RayPool):
         """Let one lane answer a request; return how many of its answers lie in the object store."""
         locations = importlib.import_module("ray.experimental").get_object_locations
         actor = next(iter(self._open.values())).actor
-        refs = [ref async for ref in actor.attend.remote(REST.name, request.model_dump_json(), None, b"[]")]
+        refs = [ref async for ref in actor.attend.remote(REST.name, request.model_dump_json(), None, b"[]", False)]
         await asyncio.gather(*refs)
         return sum(bool(found["node_ids"]) for found in locations(refs).values())
 

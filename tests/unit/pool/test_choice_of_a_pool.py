@@ -25,13 +25,15 @@ def settings_of(address: str):
     return load_settings(overrides={"pool.address": address})[0]
 
 
-@pytest.mark.parametrize("address", ["local", "ray", "ray://head:6379", "ray://10.0.0.1:6379", "ray://[fe80::1]:6379"])
+@pytest.mark.parametrize(
+    "address", ["local", "ray", "ray://head:6379", "ray://10.0.0.1:6379", "ray://[fe80::1]:6379", "slurm:8"]
+)
 def test_addresses_of_pools(address):
     assert settings_of(address).pool.address == address
 
 
 @pytest.mark.parametrize(
-    "address", ["", "slurm:8", "ray://head", "ray://:1", "ray://head:port", "http://head:1", "Ray"]
+    "address", ["", "slurm:", "slurm:0", "ray://head", "ray://:1", "ray://head:port", "http://head:1", "Ray"]
 )
 def test_what_is_no_address(address):
     with pytest.raises(ConfigurationError, match=r"pool\.address"):
@@ -51,6 +53,14 @@ def test_ray_that_is_not_installed_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setattr(cluster.os, "environ", {})
     with pytest.raises(ConfigurationError, match=r"pip install 'kernel-lsp\[pool\]'"), opened_pool(settings_of("ray")):
+        pass
+
+
+def test_slurm_that_is_not_here_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())
+    monkeypatch.setattr(cluster.os, "environ", {})
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ConfigurationError, match="no `srun` here"), opened_pool(settings_of("slurm:2")):
         pass
 
 
