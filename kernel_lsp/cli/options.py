@@ -12,3 +12,10 @@ Gpu = Annotated[
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+Pool = Annotated[
+    str | None,
+    typer.Option(metavar="local|ray|ray://HOST:PORT|slurm:N", help="Where to judge; by default on this machine."),
+]
+
+Lanes = Annotated[int | None, typer.Option("--gpus", min=1, help="GPUs to judge on, at most; by default one.")]

@@ -7,8 +7,11 @@ from typing import Annotated
 import typer
 
 from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings_for
+from kernel_lsp.cli.options import Lanes, Pool
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.pool.choice import asked_pool
+from kernel_lsp.pool.protocol import LanePool
 from kernel_lsp.store.store import Store
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -36,6 +39,8 @@ def sft(
     rank: Annotated[int | None, typer.Option(min=1, help="Rank of the adapter.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Times that each conversation is seen.")] = None,
     length: Annotated[int | None, typer.Option(min=64, help="Tokens of the longest conversation.")] = None,
+    pool: Pool = None,
+    gpus: Lanes = None,
     anew: Annotated[bool, typer.Option("--anew", help="Forget what was trained under this name.")] = False,
 ) -> None:
     """Fine-tune a LoRA adapter on the answers of a dataset, or in rounds on its own answers about kernels (--on).
@@ -46,14 +51,16 @@ def sft(
     from kernel_lsp.learn.sft import forget, plan_sft, run_sft
     from kernel_lsp.report.learning import event_text, planned_view
 
-    settings = settings_for(learn__rank=rank, learn__epochs=epochs, learn__length=length)
+    settings = settings_for(learn__rank=rank, learn__epochs=epochs, learn__length=length, pool__address=pool)
     if (dataset is None) == (not on) or (dataset is not None and rounds > 1):
         fix = "Name a dataset to train on it, or kernels with `--on` to train on answers about them, in `--rounds`."
         raise ConfigurationError("Either a dataset or kernels can be trained on", fix=fix)
+    if dataset is not None and (pool, gpus) != (None, None):
+        raise ConfigurationError("--pool and --gpus are for --on: a dataset is judged already.", fix="Leave them out.")
     if anew:
         forget(adapter, settings)
     if dataset is None:
-        _in_rounds(on or [], adapter, settings, rounds, weights)
+        _in_rounds(on or [], adapter, settings, rounds, weights, gpus)
         return
     planned = plan_sft(dataset, adapter, settings, weights)
     err.print(planned_view(planned))
@@ -61,8 +68,11 @@ def sft(
     out.print(f"{adapter} is in {trained}", markup=False)
 
 
-def _in_rounds(kernels: list[str], adapter: str, settings: Settings, rounds: int, weights: Path | None) -> None:
+def _in_rounds(
+    kernels: list[str], adapter: str, settings: Settings, rounds: int, weights: Path | None, gpus: int | None
+) -> None:
     from kernel_lsp.learn.rounds import Round, begin_rounds, plan_rounds, run_rounds
+    from kernel_lsp.learn.training import TrainingEvent
     from kernel_lsp.report.learning import event_text, round_text, rounds_table, rounds_view
 
     planned = plan_rounds(kernels, adapter, settings, rounds, weights)
@@ -72,16 +82,17 @@ def _in_rounds(kernels: list[str], adapter: str, settings: Settings, rounds: int
         done.append(one)
         err.print(round_text(one), markup=False)
 
-    async def run(store: Store) -> Path:
+    def told(event: TrainingEvent) -> None:
+        err.print(event_text(event), markup=False)
+
+    async def run(store: Store, lanes: LanePool | None) -> Path:
         begun = await begin_rounds(planned, settings, store, status.update)
         err.print(rounds_view(begun))
-        return await run_rounds(
-            begun, settings, store, lambda event: err.print(event_text(event), markup=False), keep, status.update
-        )
+        return await run_rounds(begun, settings, store, told, keep, status.update, lanes)
 
     try:
-        with opened_store(settings) as store, err.status("") as status:
-            trained = asyncio.run(run(store))
+        with asked_pool(settings, gpus) as lanes, opened_store(settings) as store, err.status("") as status:
+            trained = asyncio.run(run(store, lanes))
             say_notices(store)
     finally:
         if done:
@@ -102,6 +113,8 @@ def grpo(
     weights: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Weights of the base model, by default model.weights.")
     ] = None,
+    pool: Pool = None,
+    gpus: Lanes = None,
     anew: Annotated[bool, typer.Option("--anew", help="Forget what was trained under this name.")] = False,
 ) -> None:
     """Train a LoRA adapter by reinforcement learning: answers are drawn from it, and the judge says what they earn.
@@ -111,22 +124,24 @@ def grpo(
     from kernel_lsp.learn.grpo import run_grpo
     from kernel_lsp.learn.grpo_plan import begin, plan_grpo, require_strong
     from kernel_lsp.learn.sft import forget
+    from kernel_lsp.learn.training import TrainingEvent
     from kernel_lsp.report.learning import event_text, policy_view
 
-    settings = settings_for()
+    settings = settings_for(pool__address=pool)
     if anew:
         forget(adapter, settings)
     planned = plan_grpo(kernels, adapter, settings, steps, start, weights, variants)
 
-    async def run(store: Store) -> Path:
+    def told(event: TrainingEvent) -> None:
+        err.print(event_text(event), markup=False)
+
+    async def run(store: Store, lanes: LanePool | None) -> Path:
         strong = await require_strong(planned, settings, store, status.update)
         err.print(policy_view(strong))
         begin(strong)
-        return await run_grpo(
-            strong, settings, store, lambda event: err.print(event_text(event), markup=False), status.update
-        )
+        return await run_grpo(strong, settings, store, told, status.update, lanes)
 
-    with opened_store(settings) as store, err.status("") as status:
-        trained = asyncio.run(run(store))
+    with asked_pool(settings, gpus) as lanes, opened_store(settings) as store, err.status("") as status:
+        trained = asyncio.run(run(store, lanes))
         say_notices(store)
     out.print(f"{adapter} is in {trained}", markup=False)

@@ -9,8 +9,10 @@ from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.judge.errors import UnjudgedError
 from kernel_lsp.judge.session import Session, open_session
@@ -19,7 +21,7 @@ from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.model.profile import Profile
 from kernel_lsp.refine.dialogue.answer import ModelAnswer, RejectedAnswer
 from kernel_lsp.refine.dialogue.prompts import Prompts
-from kernel_lsp.refine.dialogue.task import format_for, make_task, normalised
+from kernel_lsp.refine.dialogue.task import Briefing, format_for, make_task, normalised
 from kernel_lsp.refine.journal import Journal
 from kernel_lsp.refine.model_session import brief
 from kernel_lsp.refine.proposer import Feedback
@@ -51,25 +53,58 @@ Memory = dict[str, Awaitable[JudgedAnswer]]
 """What was judged of a kernel, by the digest of the text without comments and layout."""
 
 
-class KernelEnvironment:
-    """A kernel with its session open. Make it with `open_environment`."""
+class KernelJudge(Protocol):
+    """Judges candidates for one kernel, wherever that is."""
 
-    def __init__(
-        self,
-        session: Session,
-        profile: Profile,
-        settings: Settings,
-        store: Store,
-        memory: Memory,
-        measuring: asyncio.Lock | None = None,
-    ) -> None:
-        self.profile, self.session = profile, session
-        target = session.target
-        self.prompts = Prompts(format_for(target.source, profile, settings.refine.write), settings.model.templates)
-        self.task = make_task(target, profile, self.prompts)
-        self.briefing = brief(session, ())
-        self.journal = Journal(store, target, settings, session.gpu)
-        self._store, self._memory = store, memory
+    @property
+    def target(self) -> Target:
+        """Return the kernel."""
+        ...
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """Return the GPU, or one of its kind; None for the emulator."""
+        ...
+
+    @property
+    def briefing(self) -> Briefing:
+        """Return the facts on the kernel as it stands."""
+        ...
+
+    @property
+    def whole(self) -> bool:
+        """Return True while it can judge."""
+        ...
+
+    async def judge(self, candidate: Candidate) -> tuple[Feedback, Verdict | None]:
+        """Return the feedback of a full judgement, and the verdict unless the candidate cannot be built.
+
+        Raises:
+            UnjudgedError: something broke that says nothing of the candidate.
+        """
+        ...
+
+
+class SessionJudge:
+    """Judges in an open session.
+
+    Args:
+        session: of the kernel.
+        measuring: held while the session runs anything on the GPU; the same for sessions that are used side by side.
+
+    Raises:
+        WorkloadError: the kernel itself is wrong, or its workload cannot tell right from wrong.
+    """
+
+    def __init__(self, session: Session, measuring: asyncio.Lock | None = None) -> None:
+        self._session = session
+        target, measured = session.target, session.measured
+        if measured is None:
+            raise WorkloadError(f"nothing can be judged here: {session.unmeasured}", target.source.path)
+        if (ruling := measured.profile.findings.ruling) is not None:
+            fix = "Fix the kernel or its workload first; `kernel-lsp check` shows more."
+            raise WorkloadError(f"the kernel itself fails: {ruling.reason}", target.source.path, fix=fix)
+        require_telling(target, measured.profile.weak)
         self._bench = Workbench(
             session,
             float("inf"),
@@ -82,9 +117,45 @@ class KernelEnvironment:
         )
 
     @property
+    def target(self) -> Target:
+        """Return the kernel."""
+        return self._session.target
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """Return the session's GPU; None for the emulator."""
+        return self._session.gpu
+
+    @property
+    def briefing(self) -> Briefing:
+        """Return the facts on the kernel as it stands."""
+        return brief(self._session, ())
+
+    @property
     def whole(self) -> bool:
         """Return True while the session can judge."""
-        return self.session.harness is not None and self.session.harness.whole
+        return self._session.whole
+
+    async def judge(self, candidate: Candidate) -> tuple[Feedback, Verdict | None]:
+        """Return the result of a full judgement; see `KernelJudge.judge`."""
+        return await self._bench.judge_in_full(candidate)
+
+
+class KernelEnvironment:
+    """A kernel with its judge. Make it with `open_environment`, or by `kernel_lsp.learn.judges`."""
+
+    def __init__(self, judge: KernelJudge, profile: Profile, settings: Settings, store: Store, memory: Memory) -> None:
+        self.profile, self.target, self.gpu = profile, judge.target, judge.gpu
+        self.prompts = Prompts(format_for(self.target.source, profile, settings.refine.write), settings.model.templates)
+        self.task = make_task(self.target, profile, self.prompts)
+        self.briefing = judge.briefing
+        self.journal = Journal(store, self.target, settings, judge.gpu)
+        self._judge, self._store, self._memory = judge, store, memory
+
+    @property
+    def whole(self) -> bool:
+        """Return True while answers can be judged."""
+        return self._judge.whole
 
     async def receive(self, answer: ModelAnswer) -> JudgedAnswer:
         """Return the judgement of an answer: in full, and once for each text however often and when it is given.
@@ -98,20 +169,20 @@ class KernelEnvironment:
         except RejectedAnswer as rejection:
             return JudgedAnswer(None, str(rejection))
         text = normalised(candidate)
-        if text == normalised(self.session.target.baseline):
+        if text == normalised(self.target.baseline):
             return JudgedAnswer(None, _UNCHANGED)
         key = hashlib.sha256(text.encode()).hexdigest()
         if key not in self._memory:
-            self._memory[key] = asyncio.ensure_future(self._judge(candidate))
+            self._memory[key] = asyncio.ensure_future(self._judged(candidate))
         judging = self._memory[key]
         judged = await asyncio.shield(judging)
         if judged.outcome is None:
             self._memory.pop(key, None)  # nobody's fault: another trajectory may try again
         return judged
 
-    async def _judge(self, candidate: Candidate) -> JudgedAnswer:
+    async def _judged(self, candidate: Candidate) -> JudgedAnswer:
         try:
-            feedback, verdict = await self._bench.judge_in_full(candidate)
+            feedback, verdict = await self._judge.judge(candidate)
         except UnjudgedError:
             return JudgedAnswer(candidate, None)
         if verdict is not None:
@@ -145,14 +216,7 @@ async def open_environment(
         KernelLspError: the kernel, its workload or the profile cannot be used.
     """
     async with open_session(target, settings, pool) as session:
-        measured = session.measured
-        if measured is None:
-            raise WorkloadError(f"nothing can be judged here: {session.unmeasured}", target.source.path)
-        if (ruling := measured.profile.findings.ruling) is not None:
-            fix = "Fix the kernel or its workload first; `kernel-lsp check` shows more."
-            raise WorkloadError(f"the kernel itself fails: {ruling.reason}", target.source.path, fix=fix)
-        require_telling(target, measured.profile.weak)
-        yield KernelEnvironment(session, profile, settings, store, memory, measuring)
+        yield KernelEnvironment(SessionJudge(session, measuring), profile, settings, store, memory)
 
 
 def require_telling(target: Target, weak: Sequence[str]) -> None:

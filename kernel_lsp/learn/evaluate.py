@@ -72,7 +72,7 @@ async def evaluate(
             show(f"opening {kernel}")
             memory: Memory = {}
             async with open_environment(target, profile, settings, store, pools.now(), memory) as environment:
-                gpu = environment.session.gpu.name if environment.session.gpu else None
+                gpu = environment.gpu.name if environment.gpu else None
                 show(f"{kernel}: the base answers")
                 before = await _side(environment, without, "base", adapter, trials)
                 show(f"{kernel}: {name} answers")
@@ -86,7 +86,7 @@ async def evaluate(
 async def _side(
     environment: KernelEnvironment, policy: Policy, side: Side, adapter: Adapter, trials: Trials
 ) -> tuple[TrajectoryResult, ...]:
-    key = kernel_key(environment.session.target.baseline)[:12]
+    key = kernel_key(environment.target.baseline)[:12]
     done = await rollout(
         environment,
         policy,

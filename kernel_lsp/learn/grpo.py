@@ -13,16 +13,15 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.judge.session import Pools
 from kernel_lsp.learn.canaries import TRAJECTORIES, canary_targets, counted, is_due, require_silence, uncollected
 from kernel_lsp.learn.curriculum import chosen
 from kernel_lsp.learn.curve import has_batch, read_batches, write_batch, write_curve
 from kernel_lsp.learn.grpo_plan import PlannedPolicy
-from kernel_lsp.learn.kept import KeptEnvironments, free_share
+from kernel_lsp.learn.judges import Judges, opened_judges
+from kernel_lsp.learn.kept import KeptEnvironments
 from kernel_lsp.learn.process import (
     OnEvent,
     Trainer,
@@ -38,6 +37,7 @@ from kernel_lsp.learn.serving import room_on, with_adapter
 from kernel_lsp.learn.training import TrainingBatch, TrainingSample, step_folder
 from kernel_lsp.model.adapters import AdapterCard, publish, write_card
 from kernel_lsp.model.endpoint import Endpoint
+from kernel_lsp.pool.protocol import LanePool
 from kernel_lsp.refine.turn_outcome import NOT_JUDGED
 from kernel_lsp.runner.shield import together
 from kernel_lsp.store.store import Store
@@ -53,7 +53,7 @@ class _Run:
     planned: PlannedPolicy
     settings: Settings
     store: Store
-    pools: Pools
+    judges: Judges
     environments: KeptEnvironments
     kept: AsyncExitStack
     trainer: Trainer | None = None
@@ -65,6 +65,7 @@ async def run_grpo(
     store: Store,
     on_event: OnEvent,
     show: Callable[[str], None],
+    pool: LanePool | None = None,
 ) -> Path:
     """Take the steps that are left, and return the folder of the adapter; a cancelled task ends all processes.
 
@@ -74,9 +75,10 @@ async def run_grpo(
         store: takes every turn and verdict.
         on_event: called with the trainer's report on each step.
         show: called with what is being done.
+        pool: the lanes that judge answers; None for sessions here, which stay open.
 
     Raises:
-        CannotJudgeError: the packages that train are missing.
+        CannotJudgeError: the packages that train are missing, or no lane of the pool can be used any more.
         FooledJudgeError: a canary was made faster than it can be.
         DoesNotFitError: the memory does not suffice while the server sleeps.
         ModelError: the server failed.
@@ -84,16 +86,15 @@ async def run_grpo(
     """
     job, folder = planned.job, planned.folder
     await require_packages(trainer_python(settings))
-    async with Pools(settings) as pools, AsyncExitStack() as kept:
-        room = partial(free_share, planned.gpu)
-        environments = await kept.enter_async_context(KeptEnvironments(planned.profile, store, pools.now, room))
-        run = _Run(planned, settings, store, pools, environments, kept)
+    opened = opened_judges(pool, settings, planned.profile, store, planned.gpu)
+    async with opened as judges, KeptEnvironments(judges) as environments, AsyncExitStack() as kept:
+        run = _Run(planned, settings, store, judges, environments, kept)
         for step in range(1, job.steps + 1):
             if step_folder(folder, step).is_dir():
                 continue
             if not has_batch(folder, step):
-                show(f"step {step} of {job.steps}: answers are drawn and judged")
-                batch = await _draw(run, step)
+                show(doing := f"step {step} of {job.steps}: answers are drawn and judged")
+                batch = await _draw(run, step, lambda what, doing=doing: show(f"{doing}; {what}"))
                 write_batch(folder, batch)
             show(f"step {step} of {job.steps}: learning")
             await _learn(run, step, on_event)
@@ -103,14 +104,17 @@ async def run_grpo(
     return folder / "adapter"
 
 
-async def _draw(run: _Run, step: int) -> TrainingBatch:
-    """Return the batch of a step: trajectories on some of the kernels, judged, with their advantages."""
+async def _draw(run: _Run, step: int, show: Callable[[str], None]) -> TrainingBatch:
+    """Return the batch of a step: trajectories on some of the kernels, judged, with their advantages.
+
+    `show` takes what lanes do meanwhile.
+    """
     planned, job = run.planned, run.planned.job
     begun = time.monotonic()
     numbers = chosen(job.kernels, job.at_once, step, read_batches(planned.folder))
     async with _policy(planned, step) as endpoint:
         policy = Policy(endpoint, planned.profile, job.temperature, 1.0)
-        async with policy:
+        async with policy, run.judges.at_work(show):
             groups = await together(_group(run, policy, step, number) for number in numbers)
             canaries = await _watched(run, policy, step) if is_due(step) else {}
     drawn = {job.kernels[number]: group for number, group in zip(numbers, groups, strict=True)}
@@ -217,8 +221,7 @@ async def _learn(run: _Run, step: int, on_event: OnEvent) -> None:
     if run.trainer is not None:
         await run.trainer.take(step, _of_steps(on_event))
         return
-    await run.environments.close()
-    await run.pools.end()
+    await run.environments.rest()
     async with room_on(gpu, planned.needed):
         require_room(planned.base, planned.training, free_on(gpu), planned.place)
         async with opened as trainer:

@@ -11,19 +11,18 @@ when it is whole, and a training like any other. So a run that is killed anywher
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import choose_gpu
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.judge.session import Pools
 from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.learn.base_model import BaseModel, read_base_model
 from kernel_lsp.learn.collect import NothingToLearnError, collect
 from kernel_lsp.learn.dataset import CARD, TRAIN
-from kernel_lsp.learn.kept import KeptEnvironments, free_share
+from kernel_lsp.learn.judges import opened_judges
+from kernel_lsp.learn.kept import KeptEnvironments
 from kernel_lsp.learn.memory import Training, need
 from kernel_lsp.learn.process import (
     OnEvent,
@@ -44,6 +43,7 @@ from kernel_lsp.learn.training import RoundAnswers, RoundsJob
 from kernel_lsp.model.adapters import AdapterCard, adapter_folder, publish, write_card
 from kernel_lsp.model.endpoint import Endpoint
 from kernel_lsp.model.profile import Profile, find_profile
+from kernel_lsp.pool.protocol import LanePool
 from kernel_lsp.refine.batch_files import write_whole
 from kernel_lsp.refine.run import require_gpu
 from kernel_lsp.refine.turn_outcome import NOT_JUDGED
@@ -177,6 +177,7 @@ async def run_rounds(
     on_event: OnEvent,
     on_round: Callable[[Round], None],
     show: Callable[[str], None],
+    pool: LanePool | None = None,
 ) -> Path:
     """Go through the rounds that are left, and return the folder of the last one's adapter.
 
@@ -187,9 +188,10 @@ async def run_rounds(
         on_event: called with the trainer's reports.
         on_round: called with each round, also those done before, when its dataset is there.
         show: called with what is being done.
+        pool: the lanes that judge answers; None for sessions here, which stay open.
 
     Raises:
-        CannotJudgeError: the packages that train are missing.
+        CannotJudgeError: the packages that train are missing, or no lane of the pool can be used any more.
         NothingToLearnError: no answer of a round can be learned from.
         DoesNotFitError: the memory does not suffice while the server sleeps.
         ModelError: the server failed.
@@ -197,20 +199,20 @@ async def run_rounds(
     """
     job = planned.job
     await require_packages(trainer_python(settings))
-    room = partial(free_share, planned.gpu)
-    async with Pools(settings) as pools, KeptEnvironments(planned.profile, store, pools.now, room) as environments:
+    opened = opened_judges(pool, settings, planned.profile, store, planned.gpu)
+    async with opened as judges, KeptEnvironments(judges) as environments:
         for number in range(1, job.rounds + 1):
             folder = planned.round(number)
             if not (folder / _ANSWERS).is_file():
-                show(f"round {number} of {job.rounds}: answers are drawn and judged")
-                drawn = await _propose(planned, settings, environments, number)
+                show(doing := f"round {number} of {job.rounds}: answers are drawn and judged")
+                async with judges.at_work(lambda what, doing=doing: show(f"{doing}; {what}")):
+                    drawn = await _propose(planned, settings, environments, number)
                 folder.mkdir(parents=True, exist_ok=True)
                 write_whole(folder / _ANSWERS, drawn.model_dump_json(indent=1))
             on_round(_pruned(planned, settings, store, number))
             if not (folder / "adapter").is_dir():
                 if free_on(planned.gpu) < planned.needed:
-                    await environments.close()
-                    await pools.end()  # the judge's memory is the trainer's now
+                    await environments.rest()  # the judge's memory is the trainer's now
                 show(f"round {number} of {job.rounds}: learning")
                 await _train(planned, settings, number, on_event)
     content = publish(planned.round(job.rounds) / "adapter", planned.folder)

@@ -3,8 +3,10 @@
 import asyncio
 import itertools
 import json
+import os
 import re
 import subprocess
+import sys
 import time
 
 import pytest
@@ -17,6 +19,7 @@ from tests.training.policy_run import TRAJECTORIES, TURNS, PolicyRun, kill
 from tests.training.test_fine_tuning import PYTHON
 from tests.training.test_fine_tuning import pytestmark as needs_training
 from tests.unit.learn.test_cheats_earn_nothing import CHEATS, RANDOM, RIGHT, WRONG, edit
+from tests.unit.pool.ray_cluster import RAY_SITE
 
 pytestmark = [*needs_training, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
@@ -99,6 +102,27 @@ async def test_the_server_answers_as_the_step_before_left_the_adapter(trained):
     assert first == "tiny"
     assert second.startswith("mine-00001@")
     assert not place.server.adapters, "what no step needs any more is unloaded"
+
+
+@pytest.mark.ray
+@pytest.mark.skipif(not (RAY_SITE / "ray").exists(), reason=f"no Ray in {RAY_SITE}; .ci/run installs it")
+async def test_answers_that_lanes_judge_make_the_same_batches(trained, tmp_path_factory, monkeypatch):
+    place, *_ = trained
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (*sys.path, str(RAY_SITE)))))
+    lanes = PolicyRun(tmp_path_factory.mktemp("lanes"), place.kernel, place.model, place.server)
+    place.answers(edit(RIGHT), edit(WRONG), "no code", edit(CHEAT))
+    said = await lanes.run("--pool", "ray")
+    assert "mine is in" in said
+
+    def paid(run):
+        names = ("trajectory", "turn", "result", "score", "advantage", "tokens")
+        return [[tuple(map(repr, map(one.get, names))) for one in run.batch(step)] for step in (1, 2)]
+
+    assert paid(lanes) == paid(place)
+    assert [line["canaries"] for line in lanes.curve()] == [line["canaries"] for line in place.curve()]
+    with open_store(lanes.folder / "data") as store:
+        verdicts = [store.find_verdict(one["evidence"]) for one in lanes.batch(1) if one["evidence"]]
+    assert {verdict["evidence"]["where"]["lane"][-2:] for verdict in verdicts} == {"/0"}
 
 
 @pytest.mark.thorough

@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from kernel_lsp.learn import kept
-from kernel_lsp.learn.kept import MOST, KeptEnvironments
+from kernel_lsp.learn import judges
+from kernel_lsp.learn.judges import Judges
+from kernel_lsp.learn.kept import KeptEnvironments
+from kernel_lsp.pool.kept import MOST
 
 pytestmark = pytest.mark.asyncio
 
@@ -17,27 +19,25 @@ pytestmark = pytest.mark.asyncio
 class Opened:
     """Counts what is opened and closed in place of a judge's sessions."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, room: float = 1.0) -> None:
         self.log: list[str] = []
-        self.locks: list[asyncio.Lock] = []
-        monkeypatch.setattr(kept, "open_environment", self.open)
+        self._room = room
 
     @asynccontextmanager
-    async def open(self, target: Any, *more: Any) -> AsyncGenerator[SimpleNamespace]:
+    async def open(self, target: Any, *_: Any) -> AsyncGenerator[SimpleNamespace]:
         self.log.append(f"+{target}")
-        self.locks += [one for one in more if isinstance(one, asyncio.Lock)]
         yield SimpleNamespace(whole=True, name=target)
         self.log.append(f"-{target}")
 
+    def room(self) -> float:
+        return self._room
 
-@pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
-    return Opened(monkeypatch)
+    async def rest(self) -> None:
+        self.log.append("rest")
 
 
-def environments(room: float = 1.0) -> KeptEnvironments:
-    nothing: Any = None
-    return KeptEnvironments(nothing, nothing, lambda: nothing, lambda: room)
+def environments(opened: Opened) -> KeptEnvironments:
+    return KeptEnvironments(cast("Judges", opened))
 
 
 def using(some: KeptEnvironments, key: str) -> AbstractAsyncContextManager[Any]:
@@ -53,28 +53,32 @@ async def of(some: KeptEnvironments, *keys: str) -> list[Any]:
     return found
 
 
-async def test_one_is_opened_once(opened: Opened) -> None:
-    async with environments() as some:
+async def test_one_is_opened_once() -> None:
+    opened = Opened()
+    async with environments(opened) as some:
         first, _, again = await of(some, "a", "b", "a")
         assert again is first
         assert opened.log == ["+a", "+b"]
     assert opened.log == ["+a", "+b", "-b", "-a"], "the latest was asked for last"
 
 
-async def test_the_one_that_was_not_asked_for_longest_makes_room(opened: Opened) -> None:
-    async with environments() as some:
+async def test_the_one_that_was_not_asked_for_longest_makes_room() -> None:
+    opened = Opened()
+    async with environments(opened) as some:
         await of(some, *map(str, range(MOST)), "0", "new")
         assert opened.log[-2:] == ["-1", "+new"]
 
 
-async def test_where_memory_is_short_only_one_stays(opened: Opened) -> None:
-    async with environments(room=0.1) as some:
+async def test_where_memory_is_short_only_one_stays() -> None:
+    opened = Opened(room=0.1)
+    async with environments(opened) as some:
         await of(some, "a", "b", "a")
     assert opened.log == ["+a", "-a", "+b", "-b", "+a", "-a"]
 
 
-async def test_one_that_can_judge_no_more_is_opened_anew(opened: Opened) -> None:
-    async with environments() as some:
+async def test_one_that_can_judge_no_more_is_opened_anew() -> None:
+    opened = Opened()
+    async with environments(opened) as some:
         [broken] = await of(some, "a")
         broken.whole = False
         [other] = await of(some, "a")
@@ -82,9 +86,10 @@ async def test_one_that_can_judge_no_more_is_opened_anew(opened: Opened) -> None
     assert opened.log == ["+a", "-a", "+a", "-a"]
 
 
-async def test_several_are_used_side_by_side(opened: Opened) -> None:
+async def test_several_are_used_side_by_side() -> None:
+    opened = Opened()
     inside, all_in = 0, asyncio.Event()
-    async with environments() as some:
+    async with environments(opened) as some:
 
         async def use(key: str) -> None:
             nonlocal inside
@@ -99,9 +104,10 @@ async def test_several_are_used_side_by_side(opened: Opened) -> None:
     assert opened.log[:3] == ["+a", "+b", "+c"]
 
 
-async def test_one_that_is_used_is_not_closed_for_another(opened: Opened) -> None:
+async def test_one_that_is_used_is_not_closed_for_another() -> None:
+    opened = Opened(room=0.1)
     waits, done = asyncio.Event(), asyncio.Event()
-    async with environments(room=0.1) as some:
+    async with environments(opened) as some:
 
         async def hold() -> None:
             async with using(some, "a"):
@@ -123,8 +129,30 @@ async def test_one_that_is_used_is_not_closed_for_another(opened: Opened) -> Non
     assert opened.log == ["+a", "-a", "+b", "-b"]
 
 
-async def test_those_that_are_used_side_by_side_measure_in_turn(opened: Opened) -> None:
-    async with environments() as some:
+async def test_those_that_are_opened_here_measure_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    locks: list[asyncio.Lock] = []
+
+    @asynccontextmanager
+    async def open_environment(*_: Any) -> AsyncGenerator[SimpleNamespace]:
+        assert _[-1].locked(), "it is measured meanwhile"
+        locks.append(_[-1])
+        yield SimpleNamespace(whole=True)
+
+    monkeypatch.setattr(judges, "open_environment", open_environment)
+    monkeypatch.setattr(judges, "free_share", lambda _: 1.0)
+    nothing: Any = SimpleNamespace(now=lambda: None)
+    async with KeptEnvironments(judges.JudgesHere(nothing, nothing, nothing, None)) as some:
         await of(some, "a", "b")
-    first, second = opened.locks
+    first, second = locks
     assert first is second
+    assert not first.locked()
+
+
+async def test_who_rests_closes_all_first() -> None:
+    opened = Opened()
+    async with environments(opened) as some:
+        await of(some, "a")
+        await some.rest()
+        assert opened.log == ["+a", "-a", "rest"]
+        await of(some, "a")
+    assert opened.log[3:] == ["+a", "-a"]
