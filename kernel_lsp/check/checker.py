@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -21,11 +20,12 @@ from kernel_lsp.check.baseline import (
 )
 from kernel_lsp.check.conclusion import conclude
 from kernel_lsp.check.dependencies import Dependencies, dependencies_of
-from kernel_lsp.check.examination import broken, examine
+from kernel_lsp.check.examination import broken
+from kernel_lsp.check.examiner import Examiner, ExaminerHere, ExaminerOnLanes
 from kernel_lsp.check.joining import joined, joined_emulations, joined_texts
+from kernel_lsp.check.lane import CheckCalls
 from kernel_lsp.check.moved import moved
 from kernel_lsp.check.record import (
-    CaseTime,
     CheckStep,
     Examination,
     FileReport,
@@ -35,15 +35,11 @@ from kernel_lsp.check.record import (
     packed,
     unpacked,
 )
-from kernel_lsp.check.timed import time_file
 from kernel_lsp.compiler.binary import Diagnostic, Severity
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.choice import choose_gpu, target_device
-from kernel_lsp.errors import KernelLspError, WorkloadError
-from kernel_lsp.judge.building import Builders
+from kernel_lsp.device.choice import target_device
+from kernel_lsp.errors import WorkloadError
 from kernel_lsp.judge.emulation import Emulation
-from kernel_lsp.judge.session import pool_on
-from kernel_lsp.judge.target import Target
 from kernel_lsp.rules.rule import Needs
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import SourceFile
@@ -91,6 +87,7 @@ class Checker:
         texts: workloads that are to be taken as they are there, and not as on disk.
         pool: workers to use, which the caller ends; by default it starts its own.
         on_step: called with each step of an examination before it is done.
+        lanes: examine files in place of workers here; within the block of these calls.
 
     Attributes:
         reads: for each file checked, all files that its check read, without links.
@@ -107,14 +104,13 @@ class Checker:
         texts: Mapping[Path, str] | None = None,
         pool: Pool | None = None,
         on_step: OnStep = lambda _: None,
+        lanes: CheckCalls | None = None,
     ) -> None:
         self._texts, self._on_step = texts, on_step
         self._settings, self._store, self._workload, self._run, self._record = settings, store, workload, run, record
-        self._gpu = choose_gpu(settings.gpu)
+        self._examiner: Examiner = ExaminerOnLanes(lanes) if lanes else ExaminerHere(settings, pool)
+        self._gpu = self._examiner.gpu
         self._target = target_device(self._gpu, settings.arch)
-        self._room, self._timing = asyncio.Semaphore(_AT_ONCE), asyncio.Lock()
-        self._pool, self._lent = pool, pool is not None
-        self._builders: Builders | None = None
         self._only_known = False
         self.reads: dict[Path, frozenset[Path]] = {}
 
@@ -124,8 +120,7 @@ class Checker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pool is not None and not self._lent:
-            await self._pool.close()
+        await self._examiner.close()
 
     @property
     def device(self) -> str | None:
@@ -212,28 +207,12 @@ class Checker:
         if self._only_known:
             raise _UnknownError
         emulation: Emulation | None = None
-        asked = time.perf_counter()
-        async with self._room:
-            waited = time.perf_counter() - asked
-            if self._pool is None:
-                self._pool = pool_on(self._gpu, self._settings)
-            if self._builders is None:
-                self._builders = Builders(self._pool, self._settings, self._target)
-            if known is None:
-                known, emulation = await examine(
-                    depends.source,
-                    depends.workload,
-                    self._pool,
-                    self._builders,
-                    self._settings,
-                    self._gpu,
-                    run=self._run,
-                    on_step=tell,
-                )
+        waited = 0.0
+        if known is None:
+            examined = await self._examiner.examine(depends, run=self._run, on_step=tell)
+            known, emulation, waited = examined.examination, examined.emulation, examined.waited
         if self._lacks_times(known, record):
-            tell(CheckStep("timing", 1.0))
-            async with self._alone():
-                known = replace(known, times=await self._time(depends, self._pool))
+            known = replace(known, times=await self._examiner.time(depends, tell))
         if self._store and key and known.lasting:
             runs = emulation and moved_runs(emulation, depends.source.path.parent, back=False)
             kept = replace(known, emulation=runs or known.emulation, lines=depends.code.numbers)
@@ -245,26 +224,6 @@ class Checker:
         if self._gpu is None or Needs.RUNNING not in examined.done or examined.times is not None:
             return False
         return self._record or needs_timing(record, examined.resources, self._gpu.name)
-
-    @asynccontextmanager
-    async def _alone(self) -> AsyncGenerator[None]:
-        """Keep other files from being examined within the context, since their runs would disturb this file's times."""
-        async with self._timing, AsyncExitStack() as stack:
-            for _ in range(_AT_ONCE):
-                await stack.enter_async_context(self._room)
-            yield
-
-    async def _time(self, depends: Dependencies, pool: Pool) -> tuple[CaseTime, ...]:
-        source, workload = depends.source, depends.workload
-        language = language_of(source.path, source.text)
-        assert language is not None, "only kernel files are checked"
-        assert workload is not None, "only what has run is timed"
-        assert self._gpu is not None, "only a GPU is timed"
-        target = Target(language, source, find_kernels(source.text, source.path), None, workload)
-        try:
-            return await time_file(pool, target, self._settings, self._gpu)
-        except KernelLspError:  # right, but it cannot be timed, so there is nothing to compare with the baseline
-            return ()
 
 
 async def check(
@@ -279,6 +238,7 @@ async def check(
     texts: Mapping[Path, str] | None = None,
     pool: Pool | None = None,
     on_step: OnStep = lambda _: None,
+    lanes: CheckCalls | None = None,
 ) -> list[FileReport]:
     """Check kernel files; `on_report` is called with each report as it is done. Other arguments as for `Checker`.
 
@@ -287,7 +247,7 @@ async def check(
         RunnerError: workers cannot be started.
     """
     async with Checker(
-        settings, store, workload=workload, run=run, record=record, texts=texts, pool=pool, on_step=on_step
+        settings, store, workload=workload, run=run, record=record, texts=texts, pool=pool, on_step=on_step, lanes=lanes
     ) as checker:
 
         async def one(source: SourceFile) -> FileReport:

@@ -117,6 +117,13 @@ async def examine(
     )
 
 
+def unexamined(source: SourceFile, error: KernelLspError) -> Examination:
+    """Return the result for a file that nothing could examine to its end."""
+    notes = _Notes(source, find_kernels(source.text, source.path))
+    notes.add(right.RUN_FAILED, _said(error))
+    return Examination(tuple(movable(found, source.path.parent) for found in notes.findings), lasting=False)
+
+
 def broken(source: SourceFile, kernels: Sequence[Kernel], error: WorkloadError) -> Diagnostic:
     """Return the finding about a broken workload, in its own file if that is known."""
     if error.path is None or error.path == source.path:

@@ -11,14 +11,34 @@ from statistics import median
 from kernel_lsp.check.record import CaseTime
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
+from kernel_lsp.errors import KernelLspError
 from kernel_lsp.judge.measure.blocks import warm_up
 from kernel_lsp.judge.measure.cases import run_segment, segment_us
 from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.target import Target
 from kernel_lsp.runner.pool import Pool
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.files import find_kernels, language_of
+from kernel_lsp.workload.spec import WorkloadFile
 
 ROUNDS = 25
 _ALPHA = 0.05
+
+
+async def time_alone(
+    pool: Pool, source: SourceFile, workload: WorkloadFile, settings: Settings, gpu: Gpu
+) -> tuple[CaseTime, ...]:
+    """Return the times of all kernels of a file, while nothing else runs; none where they cannot be timed.
+
+    A file that is right but cannot be timed has nothing to be compared with the baseline.
+    """
+    language = language_of(source.path, source.text)
+    assert language is not None, "only kernel files are checked"
+    target = Target(language, source, find_kernels(source.text, source.path), None, workload)
+    try:
+        return await time_file(pool, target, settings, gpu)
+    except KernelLspError:
+        return ()
 
 
 async def time_file(pool: Pool, target: Target, settings: Settings, gpu: Gpu) -> tuple[CaseTime, ...]:

@@ -1,21 +1,26 @@
 """`kernel-lsp check`: checks that kernels compile, run, give right results, and cost no more than before."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from kernel_lsp.capture.run import capture_program, program_name
 from kernel_lsp.check import FileReport, find_kernel_files, kernel_files_among, record_baseline
 from kernel_lsp.check import check as check_files
 from kernel_lsp.check.baseline import find_root
+from kernel_lsp.check.lane import CHECK_FILE, CheckCalls
 from kernel_lsp.check.program import check_program
 from kernel_lsp.cli.console import err, opened_store, out, say_note, say_notices, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE, FINDINGS
-from kernel_lsp.cli.options import Gpu, Json, Workload
+from kernel_lsp.cli.options import Gpu, Json, Lanes, Pool, Workload
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.pool.choice import asked_pool
+from kernel_lsp.pool.protocol import LanePool
 from kernel_lsp.report.check import file_view, recorded_view, summary_view
 from kernel_lsp.report.formats import FORMATS, CheckResults, FormatName
 from kernel_lsp.report.program import left_out, program_json, program_view
@@ -56,6 +61,8 @@ def check(
     verbose: Annotated[bool, typer.Option("--verbose", help="With --strength: show the bugs that are caught, too.")] = (
         False
     ),
+    pool: Pool = None,
+    gpus: Lanes = None,
     gpu: Gpu = None,
     json: Json = False,
 ) -> None:
@@ -66,7 +73,7 @@ def check(
     """
     form = FormatName.JSON if json else form
     if run:
-        if workload or no_run or update_baseline or changed or strength:
+        if workload or no_run or update_baseline or changed or strength or pool or gpus:
             fix = "Leave the others out; a program may be given --strict, --format, --output and --json."
             raise ConfigurationError("--run takes a program instead of kernel files.", fix=fix)
         _run_program(paths, settings_for(Path.cwd() / "here", check__strict=strict), form, output)
@@ -75,16 +82,19 @@ def check(
     sources = kernel_files_among(named, related=True) if changed else find_kernel_files(named)
     if not sources:
         return
-    settings = settings_for(named[0], gpu=gpu, check__strict=strict)
+    settings = settings_for(named[0], gpu=gpu, check__strict=strict, pool__address=pool)
     if strength:
+        if pool or gpus:
+            fix = "Leave --pool and --gpus out."
+            raise ConfigurationError("--strength plants bugs on this machine's first GPU.", fix=fix)
         from kernel_lsp.cli.strength import show_strength  # few ask for it
 
         show_strength(sources, settings, workload, verbose=verbose, json=json)
         return
     quiet = form is not None and output is None
-    with opened_store(settings) as store:
+    with asked_pool(settings, gpus) as lanes, opened_store(settings) as store:
         reports = asyncio.run(
-            _check(sources, settings, store, workload, run=not no_run, record=update_baseline, quiet=quiet)
+            _check(sources, settings, store, workload, lanes, run=not no_run, record=update_baseline, quiet=quiet)
         )
         say_notices(store)
     if update_baseline:
@@ -137,6 +147,7 @@ async def _check(
     settings: Settings,
     store: Store,
     workload: Path | None,
+    lanes: LanePool | None,
     *,
     run: bool,
     record: bool,
@@ -144,14 +155,26 @@ async def _check(
 ) -> list[FileReport]:
     texts = {source.path: source.text for source in sources}
     width = min(max(len(str(path)) for path in texts), out.width // 2)
-    done = 0
-    with err.status(f"checking {len(sources)} files") as status:
+    done, doing = 0, ""
+    async with AsyncExitStack() as stack:
+        status = stack.enter_context(err.status(f"checking {len(sources)} files"))
+
+        def update() -> None:
+            status.update(Text(f"checking, {done} of {len(sources)} done{doing}"))
+
+        def say(lane: str, what: str) -> None:
+            nonlocal doing
+            doing = f"; {lane}: {what}"
+            update()
 
         def show(report: FileReport) -> None:
             nonlocal done
             done += 1
-            status.update(f"checking, {done} of {len(sources)} done")
+            update()
             if not quiet:
                 out.print(file_view(report, texts[report.path], width))
 
-        return await check_files(sources, settings, show, store=store, workload=workload, run=run, record=record)
+        calls = await stack.enter_async_context(CheckCalls(lanes, CHECK_FILE, say)) if lanes else None
+        return await check_files(
+            sources, settings, show, store=store, workload=workload, run=run, record=record, lanes=calls
+        )

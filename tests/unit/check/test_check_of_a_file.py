@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from check_support import HEADER, KERNEL, WORKLOAD, checking, codes
 
-from kernel_lsp.check import checker as checker_module
-from kernel_lsp.check import record_baseline
+from kernel_lsp.check import examiner, record_baseline
 from kernel_lsp.compiler.binary import Severity
 
 pytest.importorskip("torch")
@@ -37,7 +36,7 @@ def test_a_file_is_examined_once(path, tmp_path, monkeypatch):
     def nothing_is_started(*_):
         raise AssertionError("a worker is started")
 
-    monkeypatch.setattr(checker_module, "Pool", nothing_is_started)
+    monkeypatch.setattr(examiner, "pool_on", nothing_is_started)
 
     def again(check):
         report = check(path)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from check_support import HEADER, KERNEL, checking, codes
 
-from kernel_lsp.check import checker as checker_module
+from kernel_lsp.check import examiner
 from kernel_lsp.check.moved import moved
 from kernel_lsp.check.record import Examination
 from kernel_lsp.compiler.binary import Diagnostic, Severity
@@ -28,7 +28,7 @@ def test_a_comment_or_an_empty_line_costs_no_new_check(path, tmp_path, monkeypat
     def steps(check):
         first = check(path)
         assert codes(first) == [("KL010", 5)] * 2, "it reads and writes there"
-        monkeypatch.setattr(checker_module, "examine", None)
+        monkeypatch.setattr(examiner, "examine", None)
         path.write_text("// two\n\n" + wrong.replace("[i];\n", "[i];  // past the end\n"))
         moved_down = check(path)
         assert moved_down.remembered

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from kernel_lsp.check import Checker, check, checker
+from kernel_lsp.check import Checker, check, examiner
 from kernel_lsp.check.record import moved_runs
 from kernel_lsp.config.settings import PathSettings, Settings
 from kernel_lsp.judge.emulation import EmulatedRun, Emulation
@@ -32,7 +32,7 @@ def test_a_file_that_was_checked_is_not_examined_again(tmp_path: Path, monkeypat
 
     with open_store(paths.data) as store:
         asyncio.run(check([read_source(path)], settings, store=store))
-        monkeypatch.setattr(checker, "examine", nothing)
+        monkeypatch.setattr(examiner, "examine", nothing)
         params = {"path": str(path), "kernel": None, "label": None, "texts": {str(path): KERNEL}}
         job = JobContext(params, settings, lambda _: None, store, None, [])  # pyright: ignore[reportArgumentType]
         assert asyncio.run(check_text(job))["reason"] == "it has no workload: it was compiled, not run"

@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.store.store import open_store
+from tests.served_model.scale import write_scale
+from tests.unit.check import check_support as kernels
+from tests.unit.learn.policy_on_a_pool import RESULTS
+from tests.unit.learn.test_cheats_earn_nothing import RANDOM
 from tests.unit.pool.ray_cluster import RayCluster, needs_ray
 from tests.unit.refine import test_sweeps_by_turns as sweeps
 
@@ -82,16 +86,19 @@ def test_a_cluster_that_asks_for_no_token_is_refused(tmp_path):
 def test_a_late_machine_joins_and_a_task_that_kills_its_lanes_is_given_up_alone(cluster):
     (cluster.folder / "errands").mkdir()
     (cluster.folder / "msgspec.py").write_text("raise SystemExit('the driver looked where it was called')")
-    asked = ("meet1", "die", "meet2", "break", "plain1", "plain2")
+    asked = ("meet1", "die", "meet2", "break", "unfit", "plain1", "plain2")
     run = cluster.python("-m", "tests.unit.pool.synthetic", f"ray://{cluster.address}", "errands", *asked)
     cluster.add()
     said, complaints = run.communicate(timeout=400)
     assert run.returncode == 0, complaints
     found = json.loads(said)
-    assert sorted(done["name"] for done in found["done"]) == ["meet1", "meet2", "plain1", "plain2"]
+    assert sorted(done["name"] for done in found["done"]) == ["meet1", "meet2", "plain1", "plain2", "unfit"]
     lanes = {done["name"]: done["lane"] for done in found["done"]}
     assert lanes["meet1"] != lanes["meet2"]
     assert sorted(found["failed"]) == ["break", "die"]
+    [(unfit, words)] = [one for one in found["said"] if one[1].startswith("left alone")]
+    assert words == "left alone for 30 s: others keep it busy, 60 % of the time"
+    assert (cluster.folder / "errands/unfit.tries").read_text().split()[0] == unfit != lanes["unfit"]
     assert "was lost" in found["failed"]["die"]
     tries = {name: len((cluster.folder / f"errands/{name}.tries").read_text().split()) for name in asked}
     assert (tries["die"], tries["break"], tries["plain1"]) == (3, 2, 1)
@@ -148,6 +155,39 @@ def test_a_sweep_judged_on_a_cluster_is_the_sweep_that_this_machine_judges(clust
         lanes = [store.find_verdict(row.id)["evidence"]["where"]["lane"] for row in store.list_verdicts()]
     assert len(lanes) == 3
     assert all(lane.endswith("/0") for lane in lanes)
+
+
+def test_a_folder_checked_on_a_cluster_is_what_this_machine_finds(cluster):
+    wrong = kernels.KERNEL.replace("FACTOR *", "1 + FACTOR *")
+    for name, text in (("right", kernels.KERNEL), ("wrong", wrong)):
+        kernels.write_scale(cluster.folder / f"tree/{name}").write_text(text)
+    home = {"KERNEL_LSP_JUDGE_FAMILIES": "normal"}
+    found = {}
+    for pool in ("local", f"ray://{cluster.address}"):
+        data = {"KERNEL_LSP_PATHS_DATA": str(cluster.folder / f"check_{pool[:3]}")}
+        run = cluster.command("check", "tree", "--json", "--pool", pool, **home, **data)
+        said, complaints = run.communicate(timeout=300)
+        assert run.returncode == 1, said + complaints
+        found[pool[:3]] = [(file["path"], file["ok"], rules(file)) for file in json.loads(said)["files"]]
+    assert found["loc"] == found["ray"]
+    assert [(ok, rule) for _, ok, rule in found["ray"]] == [(True, []), (False, [("KL020", 3)])]
+
+
+def test_a_policys_answers_are_judged_on_a_cluster(cluster):
+    (folder := cluster.folder / "policy").mkdir()
+    write_scale(folder).with_name("scale_workload.py").write_text(RANDOM)
+    there = f"ray://{cluster.address}"
+    run = cluster.python("-m", "tests.unit.learn.policy_on_a_pool", there, str(folder))
+    said, complaints = run.communicate(timeout=400)
+    assert run.returncode == 0, complaints
+    found = json.loads(said)
+    assert found["results"] == 2 * RESULTS
+    assert {place["lane"].rpartition("/")[2] for place in found["where"]} == {"0"}
+    assert len({place["pid"] for place in found["where"]}) > 1, "lanes rested between the steps"
+
+
+def rules(file: dict) -> list[tuple]:
+    return [(one["code"], one["line"]) for one in file["diagnostics"]]
 
 
 def verdicts(found: list[dict]) -> dict[str, tuple]:
