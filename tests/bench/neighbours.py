@@ -42,9 +42,15 @@ async def busy_neighbours() -> AsyncGenerator[Callable[[], int]]:
             return sum(ledger.read_bytes().count(b"\n") for ledger in folder.glob("*/ledger.jsonl"))
 
         try:
-            async with asyncio.timeout(_FIRST_VERDICT_SECONDS):
-                while not judged():
-                    await asyncio.sleep(0.2)
+            try:
+                async with asyncio.timeout(_FIRST_VERDICT_SECONDS):
+                    while not judged():
+                        await asyncio.sleep(0.2)
+            except TimeoutError:
+                said = [log.read_text(errors="replace")[-2000:] for log in folder.glob("*/log")]
+                raise AssertionError(
+                    f"the bench beside gave no verdict in {_FIRST_VERDICT_SECONDS:g} s: {said}"
+                ) from None
             yield judged
         finally:
             working.cancel()

@@ -7,12 +7,16 @@ one, and a cache of its own. With `--builds apart`, the default, that is a copy 
 into before by all cores, so that no run compiles; with `--builds cold` it is empty. A first call of each pool is not
 counted: the machine has read the libraries from disk by then, and each GPU was used.
 
-A run's rate is told twice: of all of it, and from the moment on at which each lane has given a verdict.
+A run's rate is told three times: of all of it, from the moment on at which each lane has given a verdict, and from
+then until the first lane has nothing more to do. Beside it stands the `paired` rate, in times that of the first run:
+the lanes' seconds for the candidates that both have judged, each after the same other one. Runs that were cut, and
+have judged different candidates, can be compared by it; so a few minutes give a figure.
 
 Options: --runs (default `local:ALL,local:2,local:1,ray:1`), --candidates N at most, by whole problems taken at random
-(default all), --seconds for all of it: what is left is shared out evenly to GPUs, and a run that takes longer is cut,
---builds, --no-warm-up, --resume with the runs that are kept in `pool_gpus.jsonl`, --record. Without a GPU only
-`local:1` and `ray:1` can be asked for, which are one emulator. Ray has to be installed for `ray:N`.
+(default all), --seconds for all of it: building and warming up take a quarter at most each, and are cut; what is left
+is shared out evenly to GPUs, and a run that takes longer is cut, --builds, --no-warm-up, --resume with the runs that
+are kept in `pool_gpus.jsonl`, --record, after each run anew. A run that a signal or an error ends is kept too. Without
+a GPU only `local:1` and `ray:1` can be asked for, which are one emulator. Ray has to be installed for `ray:N`.
 """
 
 import argparse
@@ -30,10 +34,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import NoReturn
 
 from kernel_lsp.bench.plan import BenchJob, make_plan
 from kernel_lsp.compiler.toolchain import versions
@@ -53,10 +58,11 @@ SET = Path(__file__).parents[1] / "kernelbench/candidates"
 ROOT = Path(__file__).parents[2]
 START = "from kernel_lsp.cli.main import main; main()"
 APART, COLD = "apart", "cold"
-RATES = ("verdicts_a_minute", "verdicts_a_minute_once_started")
+RATES = ("verdicts_a_minute", "verdicts_a_minute_once_started", "verdicts_a_minute_all_at_work")
 _LEAST_SECONDS = 30.0  # a run is not begun with less
+_SHARE = 0.25  # of the time, at most, for building, and for warming up
 _LOOK_SECONDS = 0.05
-_END_SECONDS = 30.0
+_END_SECONDS = 10.0  # until a command that was interrupted is killed; kept free at the end, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +128,14 @@ class Bench:
         self.samples = self._copied("candidates", samples)
         self._calls = 0
         self.build_seconds: float | None = None
+        self.built_before = 0
 
     @property
     def _built(self) -> Path:
         return self._scratch / "built"
 
-    def build(self) -> None:
-        """Build all candidates with all cores, as the lane of a GPU does."""
+    def build(self, seconds: float) -> None:
+        """Build all candidates with all cores, as the lane of a GPU does; the rest when the time is over is left."""
         paths = {"paths.cache": self._built, "paths.data": self._scratch / "unused", "runner.warm_minutes": 0.0}
         settings, _ = load_settings(self.root, overrides=paths)
         plan = make_plan(find_problems(self.root), self.samples, settings, find_gpus()[:1], versions())
@@ -136,7 +143,16 @@ class Bench:
         async def build_all(lane: Lane, jobs: tuple[BenchJob, ...]) -> None:
             lane.pool.allow(read={file.parent for job in jobs for file in (job.problem.path, job.sample.path)})
             workloads = {job.problem: make_target(job.problem.path).workload for job in jobs}
-            await asyncio.gather(*(lane.builders.build(workloads[job.problem], job.candidate) for job in jobs))
+            building = [
+                asyncio.ensure_future(lane.builders.build(workloads[job.problem], job.candidate)) for job in jobs
+            ]
+            done, waiting = await asyncio.wait(building, timeout=None if math.isinf(seconds) else seconds)
+            for one in waiting:
+                one.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            for one in done:
+                one.result()
+            self.built_before = len(done)
 
         def fail(_: object, error: KernelLspError) -> None:
             raise SystemExit(f"the candidates could not be built: {error}")
@@ -146,20 +162,28 @@ class Bench:
             run_lanes(TaskQueue([plan.jobs], fail), find_gpus()[:1], settings, build_all, lambda *said: print(*said))
         )
         self.build_seconds = round(time.monotonic() - began, 1)
-        print(f"built in {self.build_seconds} s, not part of any run", flush=True)
+        built = f"{self.built_before} of {len(plan.jobs)}"
+        print(f"{built} built in {self.build_seconds} s, not part of any run", flush=True)
 
-    def warm_up(self, run: PoolRun) -> None:
-        """Make a call that does not count: a problem for each lane, the one with fewest candidates first."""
+    def warm_up(self, run: PoolRun, seconds: float) -> bool:
+        """Make a call that does not count: a problem for each lane, the one with fewest candidates first.
+
+        Return False if that pool fails.
+        """
         by_problem = [list(of) for _, of in groupby(self.samples, key=lambda sample: (sample.level, sample.number))]
         few = [sample for of in sorted(by_problem, key=len)[: run.lanes] for sample in of]
         folder = self._copied(f"warm_{run.pool}", few)[0].path.parent
-        row = self.call(run, math.inf, folder)
-        if not row["verdicts"]:
-            raise SystemExit(f"{run.name} gives no verdict: {row['complaints']}")
+        row = self.call(run, seconds, folder)
+        if not row["verdicts"] and not row["cut"]:
+            print(f"{run.pool} gives no verdict, and is left out: {row['complaints']}", flush=True)
+            return False
         print(f"warm-up, {run.name}: {row['verdicts']} verdicts in {row['seconds']} s, not counted", flush=True)
+        return True
 
-    def call(self, run: PoolRun, seconds: float, candidates: Path | None = None) -> Row:
-        """Run the command until it ends or its time is over; return the row of the run."""
+    def call(
+        self, run: PoolRun, seconds: float, candidates: Path | None = None, keep: Callable[[Row], None] = lambda _: None
+    ) -> Row:
+        """Run the command until it ends or its time is over; return the row of the run, kept whatever ends it."""
         self._calls += 1
         folder = self._scratch / str(self._calls)
         folder.mkdir()
@@ -171,6 +195,13 @@ class Bench:
         asked = ("bench", "kernelbench", *map(str, given), "--no-compiled", "--pool", run.pool, *lanes)
         command = [sys.executable, "-c", START, *asked]
         log = folder / "log"
+        row: Row = {
+            "run": run.name,
+            "device": gpus_and_driver()[0] or "emulator",
+            "builds": self.builds,
+            "candidates": len(self.samples),
+            "lines": [],
+        }
         began = time.monotonic()
         with log.open("wb") as said, log.open("rb") as complaints:
             process = subprocess.Popen(
@@ -181,24 +212,21 @@ class Bench:
                 start_new_session=True,
                 cwd=ROOT,
             )
-            with ended(process):
-                lines = list(timed_lines(ledger, process, began, seconds))
-                cut = process.poll() is None
-            took = time.monotonic() - began
-            last = complaints.read().decode(errors="replace")[-2000:]
+            try:
+                for line in timed_lines(ledger, process, began, seconds):
+                    row["lines"].append(line)
+            finally:
+                row |= {
+                    "cut": process.poll() is None,
+                    "seconds": round(time.monotonic() - began, 1),
+                    "verdicts": len(row["lines"]),
+                }
+                end(process)
+                row |= {"code": process.returncode}
+                row |= {"complaints": complaints.read().decode(errors="replace")[-2000:] if process.returncode else ""}
+                keep(row)
         shutil.rmtree(folder, ignore_errors=True)
-        return {
-            "run": run.name,
-            "device": gpus_and_driver()[0] or "emulator",
-            "builds": self.builds,
-            "candidates": len(self.samples),
-            "cut": cut,
-            "code": process.returncode,
-            "seconds": round(took, 1),
-            "verdicts": len(lines),
-            "lines": lines,
-            "complaints": last if process.returncode else "",
-        }
+        return row
 
     def _copied(self, name: str, samples: Sequence[Sample]) -> tuple[Sample, ...]:
         folder = self._scratch / name
@@ -218,17 +246,13 @@ def environment(folder: Path, gpus: Sequence[Gpu]) -> dict[str, str]:
     return {**there, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **own}
 
 
-@contextlib.contextmanager
-def ended(process: subprocess.Popen[bytes]) -> Generator[None]:
-    """End a process, as the user would, when the block is done."""
-    try:
-        yield
-    finally:
-        for number in (signal.SIGINT, signal.SIGKILL):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                if process.poll() is None:
-                    os.killpg(process.pid, number)
-                process.wait(_END_SECONDS)
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process, as the user would, and if it does not listen at once."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if process.poll() is None:
+                os.killpg(process.pid, number)
+            process.wait(_END_SECONDS)
 
 
 def timed_lines(ledger: Path, process: subprocess.Popen[bytes], began: float, seconds: float) -> Iterator[Row]:
@@ -266,22 +290,60 @@ def figures_of(row: Row) -> Row:
     for line in lines:
         lanes.setdefault(line["lane"], []).append(line["at"])
     started = max((min(at) for at in lanes.values()), default=0.0)
-    end = max((line["at"] for line in lines), default=0.0)
+    idle = min((max(at) for at in lanes.values()), default=0.0)
+    last = max((line["at"] for line in lines), default=0.0)
     later = sum(line["at"] > started for line in lines)
+    between = sum(started < line["at"] <= idle for line in lines)
     return {
         "seconds": row["seconds"],
         "verdicts": row["verdicts"],
         "cut": row["cut"],
-        "verdicts_a_minute": round(60 * row["verdicts"] / row["seconds"], 2),
-        "verdicts_a_minute_once_started": round(60 * later / (end - started), 2) if later else None,
+        "verdicts_a_minute": round(60 * row["verdicts"] / max(row["seconds"], _LOOK_SECONDS), 2),
+        "verdicts_a_minute_once_started": round(60 * later / (last - started), 2) if later else None,
+        "verdicts_a_minute_all_at_work": round(60 * between / (idle - started), 2) if between else None,
         "first_verdict_s": min((line["at"] for line in lines), default=None),
         "all_lanes_started_s": started if lines else None,
-        "tail_s": round(end - min((max(at) for at in lanes.values()), default=end), 2),
+        "tail_s": round(last - idle, 2),
         "median_verdict_s": middle(line["took"] for line in lines),
         "median_build_s": middle(line["build"] for line in lines),
         "by_lane": sorted(map(len, lanes.values()), reverse=True),
         "outcomes": dict(Counter(line["verdict"] for line in lines).most_common()),
     }
+
+
+def lane_seconds(row: Row) -> dict[tuple[str, str], float]:
+    """The seconds that a lane took for each candidate, with all that comes between two verdicts, by the two files."""
+    found: dict[tuple[str, str], float] = {}
+    before: dict[str, Row] = {}
+    for line in row["lines"]:
+        if (other := before.get(line["lane"])) is not None:
+            found[other["file"], line["file"]] = line["at"] - other["at"]
+        before[line["lane"]] = line
+    return found
+
+
+def paired(row: Row, first: Row) -> Row:
+    """How many times as many verdicts a minute a run gives as another, by what lanes took for the same candidates.
+
+    A candidate counts that came after the same other one in both runs, or after another problem's in both.
+    """
+    here, there = (_by_file(lane_seconds(one)) for one in (row, first))
+    both = sorted(here.keys() & there.keys())
+    ours, theirs = (sum(seconds[file] for file in both) for seconds in (here, there))
+    lanes = [int(one["run"].partition(":")[2]) for one in (row, first)]
+    times = round(lanes[0] * theirs / (lanes[1] * ours), 3) if both else None
+    return {"candidates": len(both), "lane_s": [round(ours, 1), round(theirs, 1)], "times": times}
+
+
+def _by_file(seconds: dict[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+    """The same by the file and the one before it, which has no name where it is of another problem."""
+    return {
+        (before if _problem(before) == _problem(file) else "", file): value for (before, file), value in seconds.items()
+    }
+
+
+def _problem(file: str) -> str:
+    return file.partition("_sample_")[0]
 
 
 def agreement(row: Row, first: Row) -> Row:
@@ -303,7 +365,10 @@ def summarise(rows: Sequence[Row]) -> Row:
     """
     first = next((row for row in rows if row["run"] == "local:1"), rows[0])
     alike = [row for row in rows if all(row[name] == first[name] for name in ("device", "candidates", "builds"))]
-    found: list[Row] = [{"run": row["run"]} | figures_of(row) | {"beside": agreement(row, first)} for row in alike]
+    found: list[Row] = [
+        {"run": row["run"]} | figures_of(row) | {"beside": agreement(row, first), "paired": paired(row, first)}
+        for row in alike
+    ]
     names = list(dict.fromkeys(row["run"] for row in found))
     rates = {name: {rate: middle(row[rate] for row in found if row["run"] == name) for rate in RATES} for name in names}
     one = rates[first["run"]]
@@ -334,11 +399,12 @@ def table(figures: Row) -> str:
     """The figures as a Markdown table."""
     lines = [
         f"{figures['device']}, {figures['candidates']} candidates, builds {figures['builds']}",
-        "| run | verdicts | s | a minute | once started | first after s | tail s | equal | by lane |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| run | verdicts | s | a minute | once started | all at work | paired | first s | tail s | equal | by lane |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for run in figures["runs"]:
-        shown = (*(run[name] for name in RATES), run["first_verdict_s"], run["tail_s"], run["beside"]["equal_share"])
+        rates = (*(run[name] for name in RATES), run["paired"]["times"])
+        shown = (*rates, run["first_verdict_s"], run["tail_s"], run["beside"]["equal_share"])
         name = f"{run['run']}{' (cut)' if run['cut'] else ''}"
         lines.append(
             f"| {name} | {run['verdicts']} | {run['seconds']} | {' | '.join(map(str, shown))} | {run['by_lane']} |"
@@ -346,17 +412,20 @@ def table(figures: Row) -> str:
     return "\n".join(lines)
 
 
-def measure(bench: Bench, runs: Sequence[PoolRun], until: float, kept: Path) -> None:
+def measure(bench: Bench, runs: Sequence[PoolRun], until: float, keep: Callable[[Row], None]) -> None:
     """Make all runs, as far as the time goes, and keep the row of each."""
     for number, run in enumerate(runs):
-        left = until - time.monotonic()
+        left = until - _END_SECONDS - time.monotonic()
         if left < _LEAST_SECONDS:
             print(f"{run.name}: no time is left for it", flush=True)
             continue
-        row = bench.call(run, left / run.lanes / sum(1 / later.lanes for later in runs[number:]))
-        with kept.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        row = bench.call(run, left / run.lanes / sum(1 / later.lanes for later in runs[number:]), keep=keep)
         print(f"{run.name}: {row['verdicts']} verdicts in {row['seconds']} s {row['complaints']}", flush=True)
+
+
+def stop(*_: object) -> NoReturn:
+    """End as an interrupt does, so that what runs is ended and what is there is kept."""
+    raise KeyboardInterrupt
 
 
 def main() -> None:
@@ -379,21 +448,40 @@ def main() -> None:
     kept.parent.mkdir(parents=True, exist_ok=True)
     if not asked.resume:
         kept.unlink(missing_ok=True)
+    signal.signal(signal.SIGTERM, stop)
     with tempfile.TemporaryDirectory(prefix="g", dir="/tmp", ignore_cleanup_errors=True) as folder:
         samples = chosen_samples(find_problems(asked.root), asked.candidates)
         bench = Bench(asked.root.absolute(), Path(folder), samples, asked.builds)
+
+        def keep(row: Row) -> None:
+            with kept.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            figures = figures_so_far(kept, bench)
+            if figures and asked.record:
+                record(NAME, figures)
+
         if asked.builds == APART:
-            bench.build()
+            bench.build(_SHARE * asked.seconds)
         for pool in () if asked.no_warm_up else dict.fromkeys(run.pool for run in runs):
-            bench.warm_up(max((run for run in runs if run.pool == pool), key=lambda run: run.lanes))
-        measure(bench, runs, until, kept)
-    rows = list(json_lines(kept))
-    if not any(row["verdicts"] for row in rows):
+            most = max((run for run in runs if run.pool == pool), key=lambda run: run.lanes)
+            if not bench.warm_up(most, _SHARE * asked.seconds):
+                runs = tuple(run for run in runs if run.pool != pool)
+        with contextlib.suppress(KeyboardInterrupt):
+            measure(bench, runs, until, keep)
+    figures = figures_so_far(kept, bench)
+    if not figures:
         raise SystemExit("No run gave a verdict.")
-    figures = summarise(rows) | {"build_seconds": bench.build_seconds}
     print(f"{json.dumps(figures, indent=2)}\n\n{table(figures)}")
     if asked.record:
         print(record(NAME, figures))
+
+
+def figures_so_far(kept: Path, bench: Bench) -> Row | None:
+    """The figures of all runs that are kept; None where none gave a verdict."""
+    rows = list(json_lines(kept))
+    if not any(row["verdicts"] for row in rows):
+        return None
+    return summarise(rows) | {"build_seconds": bench.build_seconds, "built_before": bench.built_before}
 
 
 if __name__ == "__main__":

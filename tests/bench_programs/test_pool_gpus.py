@@ -63,6 +63,7 @@ def test_runs_are_held_to_one_lane_and_those_of_other_conditions_are_left_out() 
     assert found["times_local:1"]["ray:1"] == {
         "verdicts_a_minute": pytest.approx(60 / 66, abs=0.001),
         "verdicts_a_minute_once_started": 1.0,
+        "verdicts_a_minute_all_at_work": 1.0,
     }
     assert found["left_out_runs"] == 1
     assert found["runs"][0]["beside"] == {
