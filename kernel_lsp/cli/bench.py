@@ -18,7 +18,7 @@ from kernel_lsp.bench.run import run_bench
 from kernel_lsp.bench.totals import add_up
 from kernel_lsp.cli.console import choices, err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE
-from kernel_lsp.cli.options import Gpu
+from kernel_lsp.cli.options import Gpu, Pool
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.pool.choice import opened_pool
 from kernel_lsp.report.bench import bench_json, bench_view, searching_view, totals_view
@@ -59,10 +59,7 @@ def kernelbench(
     problems: Annotated[str | None, typer.Option(metavar="NUMBERS", help="Such as 1,19,30-40; by default all.")] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs to judge on, one runner each; by default one.")] = None,
     gpu: Gpu = None,
-    pool: Annotated[
-        str | None,
-        typer.Option(metavar="local|ray|ray://HOST:PORT", help="Where to judge; by default on this machine."),
-    ] = None,
+    pool: Pool = None,
     compat: Annotated[
         bool, typer.Option("--compat", help="Also say what KernelBench's own method says of each candidate.")
     ] = False,

@@ -68,7 +68,7 @@ def refine(
     ] = None,
     pool: Annotated[
         str | None,
-        typer.Option(metavar="local|ray|ray://HOST:PORT", help="With --turn-batch: where to judge; by default here."),
+        typer.Option(metavar="local|ray|ray://HOST:PORT|slurm:N", help="With --turn-batch: where to judge."),
     ] = None,
     gpus: Annotated[
         int | None,

@@ -1,6 +1,7 @@
 """A bench for people: as it runs, and what it came to; and as JSON."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -17,30 +18,45 @@ from kernel_lsp.report.view.parts import Tone
 from kernel_lsp.report.view.words import tone_of
 
 _LATEST = 8
+_MOST_LANES = 16
+_TROUBLED = ("left alone", "lost")  # first words of a lane
 _STYLES = {Tone.GOOD: "bold green", Tone.PLAIN: "", Tone.DOUBT: "yellow", Tone.BAD: "red", Tone.QUIET: "dim"}
 
 
 def bench_view(progress: BenchProgress) -> RenderableType:
-    """A bench as it runs: how far it is, what each lane does, the latest results."""
+    """A bench as it runs: how far it is, what failed, what each lane does, the latest results."""
     total, done = len(progress.plan.jobs), len(progress.results)
     rate = f"{60 * progress.judged / progress.seconds:.1f} a minute" if progress.judged else ""
-    lanes = [
-        Text(f"  {lane}  {what}", "cyan", no_wrap=True, overflow="ellipsis") for lane, what in progress.doing.items()
-    ]
-    return Group(_far(done, total, rate), *lanes, results_table(list(progress.results.values())[-_LATEST:]))
+    latest = results_table(list(progress.results.values())[-_LATEST:])
+    return Group(_far(done, total, rate), *_failures(progress), *_lanes(progress.doing), latest)
 
 
 def searching_view(searching: Searching) -> RenderableType:
     """Searches as they run: how many problems are done, what each lane does, what the latest ones came to."""
     total, done = len(searching.tasks), len(searching.found)
-    lanes = [
-        Text(f"  {lane}  {what}", "cyan", no_wrap=True, overflow="ellipsis") for lane, what in searching.doing.items()
-    ]
     latest = [
         Text(f"{search.level} {search.problem}  {search_words(search)}", no_wrap=True, overflow="ellipsis")
         for search in list(searching.found.values())[-_LATEST:]
     ]
-    return Group(_far(done, total, "searched"), *lanes, *latest)
+    return Group(_far(done, total, "searched"), *_lanes(searching.doing), *latest)
+
+
+def _failures(progress: BenchProgress) -> list[Text]:
+    """Return a line that counts what failed, by its verdict; none where nothing did."""
+    verdicts = (result.eager.verdict for result in progress.results.values())
+    counts = Counter(verdict for verdict in verdicts if verdict.is_failure)
+    said = [f"{count} {verdict}" for verdict, count in counts.most_common()]
+    said += [f"{len(progress.troubles)} could not be judged"] if progress.troubles else []
+    return [Text(f"  {', '.join(said)}", "dim", no_wrap=True, overflow="ellipsis")] if said else []
+
+
+def _lanes(doing: Mapping[str, str]) -> list[Text]:
+    """Return a line for each lane; of very many, first those that are left alone or lost, and the number of others."""
+    ranked = sorted(doing.items(), key=lambda one: not one[1].startswith(_TROUBLED)) if len(doing) > _MOST_LANES else []
+    shown = (ranked or list(doing.items()))[:_MOST_LANES]
+    lines = [Text(f"  {lane}  {what}", "cyan", no_wrap=True, overflow="ellipsis") for lane, what in shown]
+    more = len(doing) - len(shown)
+    return [*lines, Text(f"  and {more} more lanes", "dim")] if more else lines
 
 
 def _far(done: int, total: int, said: str) -> Table:

@@ -69,7 +69,17 @@ def test_the_live_view_says_what_each_lane_does(tmp_path):
     text = printed(bench_view(progress), 100)
     assert "3 of 3" in text
     assert "GPU 0  level 1 19_ReLU: judging sample 4" in text
+    assert "1 WRONG, 1 ILLEGITIMATE, 1 could not be judged" in text
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_of_very_many_lanes_those_in_trouble_are_shown(tmp_path):
+    progress = several(tmp_path)
+    progress.doing = {f"GPU {n}": "judging" for n in range(40)} | {"GPU 33": "left alone for 30 s: it is slowed down"}
+    text = printed(bench_view(progress), 100)
+    assert "GPU 33  left alone for 30 s" in text
+    assert "and 24 more lanes" in text
+    assert text.count("GPU ") == 16
 
 
 def test_a_narrow_terminal_gets_one_line_for_each(tmp_path):
