@@ -62,7 +62,7 @@ RATES = ("verdicts_a_minute", "verdicts_a_minute_once_started", "verdicts_a_minu
 _LEAST_SECONDS = 30.0  # a run is not begun with less
 _SHARE = 0.25  # of the time, at most, for building, and for warming up
 _LOOK_SECONDS = 0.05
-_END_SECONDS = 10.0  # until a command that was interrupted is killed; kept free at the end, too
+_END_SECONDS = 5.0  # until a command that was interrupted is killed: `batch` waits 15 s; kept free at the end, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,13 +460,13 @@ def main() -> None:
             if figures and asked.record:
                 record(NAME, figures)
 
-        if asked.builds == APART:
-            bench.build(_SHARE * asked.seconds)
-        for pool in () if asked.no_warm_up else dict.fromkeys(run.pool for run in runs):
-            most = max((run for run in runs if run.pool == pool), key=lambda run: run.lanes)
-            if not bench.warm_up(most, _SHARE * asked.seconds):
-                runs = tuple(run for run in runs if run.pool != pool)
         with contextlib.suppress(KeyboardInterrupt):
+            if asked.builds == APART:
+                bench.build(_SHARE * asked.seconds)
+            for pool in () if asked.no_warm_up else dict.fromkeys(run.pool for run in runs):
+                most = max((run for run in runs if run.pool == pool), key=lambda run: run.lanes)
+                if not bench.warm_up(most, _SHARE * asked.seconds):
+                    runs = tuple(run for run in runs if run.pool != pool)
             measure(bench, runs, until, keep)
     figures = figures_so_far(kept, bench)
     if not figures:
