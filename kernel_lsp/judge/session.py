@@ -85,10 +85,11 @@ class Session:
             WorkloadError: the workload does not work, or disagrees with the baseline.
         """
         target = self.target
+        self.pool.foresee(foreign_imports(target.source, target.workload.source))
+        self.pool.preload(Flavour.BUILD, Flavour.GPU if self.gpu else Flavour.EMULATE)
         if self.gpu is not None:
             await self._make_room(self.gpu)
         harness = self.harness = Harness(self.pool, target, self.settings, self.builders, self.gpu, say=self._say)
-        self.pool.foresee(foreign_imports(target.source, target.workload.source))
         libraries = self.pool.libraries
         with self.pool.spans.span("build the baseline, load the workload"):
             self.baseline_built, _ = await asyncio.gather(
@@ -336,7 +337,6 @@ async def open_session(
             workers = await stack.enter_async_context(pool_on(gpu, settings))
         stack.enter_context(workers.allowing())
         session = Session(workers, target, settings, gpu, builders, say)
-        workers.preload(Flavour.BUILD, Flavour.GPU if gpu else Flavour.EMULATE)
         try:
             await session.open()
             yield session

@@ -1,7 +1,8 @@
 """Zygotes from a fork server that other sessions of this user have left running; see `fork_server`.
 
-There is one for each set of modules, environment, Python and state of this program's own files. Its failure is never an
-error: the zygote is then started without one.
+There is one for each set of modules, environment, Python and state of this program's own files; and for each set of
+installed libraries that files import besides, one that it forks. A failure is never an error: the zygote is then
+started without one.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ import site
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Generator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -22,11 +24,12 @@ import msgspec
 
 from kernel_lsp.config.runtime_folder import private_folder
 from kernel_lsp.errors import ConfigurationError
-from kernel_lsp.runner.fork_server import ImportRequest, ZygoteRequest
+from kernel_lsp.runner.fork_server import ImportRequest, ServerRequest, ZygoteRequest
 from kernel_lsp.runner.sandbox import is_confined
 
 _ANSWER_SECONDS = 120.0  # for it may still be importing
 _BACKLOG = 64
+_TRIES = 2  # a server that finds that its files have changed ends when it is asked
 
 
 class ForkedZygote:
@@ -72,10 +75,24 @@ class ForkServer:
         modules: what its zygotes have imported.
         environment: what it imports them under.
         minutes: how long it stays after it was last asked.
+        libraries: modules of installed packages that it imports after those, in this order.
+        base: the server without libraries that forks it.
     """
 
-    def __init__(self, modules: Sequence[str], environment: Mapping[str, str], minutes: float) -> None:
+    def __init__(
+        self,
+        modules: Sequence[str],
+        environment: Mapping[str, str],
+        minutes: float,
+        libraries: Sequence[str] = (),
+        base: "ForkServer | None" = None,
+    ) -> None:
         self._modules, self._environment, self._seconds = tuple(modules), dict(environment), minutes * 60
+        self._libraries, self._base = tuple(libraries), base
+
+    def importing(self, libraries: Sequence[str], environment: Mapping[str, str]) -> "ForkServer":
+        """Return the server that this one forks for files that import these libraries."""
+        return ForkServer(self._modules, environment, self._seconds / 60, libraries, self)
 
     async def zygote(self, request: ZygoteRequest, control: socket.socket) -> ForkedZygote | None:
         """Return a zygote that reads its side of the socket; None if no server answers."""
@@ -89,16 +106,29 @@ class ForkServer:
     def _zygote(self, request: ZygoteRequest, control: socket.socket) -> ForkedZygote | None:
         if is_confined(os.getpid()):  # as in some containers: the server would not answer
             return None
-        try:
-            with _locked(path := self._path):
-                connection = self._connect(path) or self._start(path)
-            with connection:
-                connection.settimeout(_ANSWER_SECONDS)
-                socket.send_fds(connection, [msgspec.json.encode(request)], [control.fileno()])
-                data, handles, _, _ = socket.recv_fds(connection, 64, 1)
-        except (OSError, ConfigurationError):
-            return None
-        return ForkedZygote(int(data), handles[0]) if handles else None
+        with contextlib.suppress(OSError, ConfigurationError):
+            if self._is_unfit:
+                return None
+            for _ in range(_TRIES):
+                with _locked(self._path):
+                    running = self._connect(self._path)
+                    connection = running or self._start(self._path)
+                if (zygote := _asked(connection, request, control)) is not None:
+                    return zygote
+                if running is None:
+                    break
+            if self._base is not None:
+                self._unfit.touch()
+        return None
+
+    @property
+    def _unfit(self) -> Path:
+        return self._path.with_suffix(".unfit")
+
+    @property
+    def _is_unfit(self) -> bool:
+        """True if this server has lately ended for what its libraries do when they are imported."""
+        return self._unfit.exists() and time.time() - self._unfit.stat().st_mtime < self._seconds
 
     def _say(self, request: ImportRequest) -> None:
         connection = self._connect(self._path)
@@ -122,27 +152,47 @@ class ForkServer:
             listening.bind(str(draft))
             listening.listen(_BACKLOG)
             draft.replace(path)
-            command = [sys.executable, "-P", "-m", "kernel_lsp.runner.fork_server", str(path), str(self._seconds)]
-            subprocess.run(
-                [*command, *self._modules],
-                stdin=listening.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=self._environment,
-                cwd="/",
-                start_new_session=True,
-                check=True,
-            )
+            if self._base is None:
+                self._run(path, listening)
+            else:
+                request = ServerRequest(str(path), self._environment, self._libraries)
+                with self._base._connect(self._base._path) or self._base._start(self._base._path) as base:
+                    socket.send_fds(base, [msgspec.json.encode(request)], [listening.fileno()])
         connection = self._connect(path)
         if connection is None:
             raise ConnectionRefusedError
         return connection
 
+    def _run(self, path: Path, listening: socket.socket) -> None:
+        """Run the server's program, which goes on by itself."""
+        command = [sys.executable, "-P", "-m", "kernel_lsp.runner.fork_server", str(path), str(self._seconds)]
+        subprocess.run(
+            [*command, *self._modules],
+            stdin=listening.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=self._environment,
+            cwd="/",
+            start_new_session=True,
+            check=True,
+        )
+
     @cached_property
     def _path(self) -> Path:
         """Return the path of the socket; its name is a hash of all that a zygote shares with its client."""
-        own = [sys.executable, self._modules, sorted(self._environment.items()), self._seconds, *_surroundings()]
-        return private_folder("warm") / hashlib.sha256(msgspec.json.encode(own)).hexdigest()[:16]
+        own = [sys.executable, self._modules, self._libraries, sorted(self._environment.items()), self._seconds]
+        return private_folder("warm") / hashlib.sha256(msgspec.json.encode([*own, *_surroundings()])).hexdigest()[:16]
+
+
+def _asked(connection: socket.socket, request: ZygoteRequest, control: socket.socket) -> ForkedZygote | None:
+    """Return the zygote that a server answers with; None if it ends instead."""
+    with connection, contextlib.suppress(ConnectionError):
+        connection.settimeout(_ANSWER_SECONDS)
+        socket.send_fds(connection, [msgspec.json.encode(request)], [control.fileno()])
+        data, handles, _, _ = socket.recv_fds(connection, 64, 1)
+        if handles:
+            return ForkedZygote(int(data), handles[0])
+    return None
 
 
 def _surroundings() -> Generator[object]:

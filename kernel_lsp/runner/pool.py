@@ -23,7 +23,7 @@ from kernel_lsp.runner.child_program import ChildProgram
 from kernel_lsp.runner.environment import environment_in, passed_on, system_paths
 from kernel_lsp.runner.fork_server import ZygoteRequest
 from kernel_lsp.runner.fork_server_client import ForkedZygote, ForkServer
-from kernel_lsp.runner.libraries import shared
+from kernel_lsp.runner.libraries import importable, shared
 from kernel_lsp.runner.open_zygote import OpenZygote, ZygoteGoneError, fork_worker
 from kernel_lsp.runner.sandbox import Confinement
 from kernel_lsp.runner.sessions import kill_session
@@ -69,19 +69,20 @@ _NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 _RECIPES = {
     Flavour.GPU: _Recipe((*_WORKERS, "cuda.bindings.driver", f"{_ROLES}.recording")),
     Flavour.COMPILE: _Recipe((f"{_ROLES}.compile", "cuda.bindings.nvrtc"), _UNPACKED, _NO_GPU),
-    Flavour.BUILD: _Recipe(("torch", "cuda.bindings.nvrtc"), _UNPACKED, _NO_GPU),
     Flavour.EMULATE: _Recipe((*_WORKERS, f"{_ROLES}.emulator", "cuda.bindings.nvrtc"), _UNPACKED, _NO_GPU),
 }
+_ZYGOTES = {Flavour.BUILD: Flavour.EMULATE}  # whose zygote forks workers of a flavour that has none of its own
 
 
 class Pool:
     """Starts workers. Use as an async context manager; leaving it kills every worker it started, and starts no more.
 
-    `gpu` is the UUID of the one GPU that its workers see. Without one, build workers are forked from the zygote of
-    emulating workers, because importing torch twice takes twice as long. `folder` holds all files that workers write,
-    and is removed with the pool; if this process is killed, each zygote removes its own part. With `warm_minutes` the
-    imported modules stay in memory for that long, for the next session of this user (see `fork_server`). `spans` has
-    the time of each start and request, for traces. Processes that use the GPU stay on `cores`, if there are any.
+    `gpu` is the UUID of the one GPU that its workers see. Build workers are forked from the zygote of emulating
+    workers, for importing torch once more takes seconds, and what else these need a tenth of one. `folder` holds all
+    files that workers write, and is removed with the pool; if this process is killed, each zygote removes its own part.
+    With `warm_minutes` the imported modules stay in memory for that long, for the next session of this user (see
+    `fork_server`). `spans` has the time of each start and request, for traces. Processes that use the GPU stay on
+    `cores`, if there are any.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class Pool:
 
     def _zygote(self, flavour: Flavour) -> Flavour:
         """Return the flavour whose zygote forks these workers."""
-        return Flavour.EMULATE if flavour is Flavour.BUILD and self.gpu is None else flavour
+        return _ZYGOTES.get(flavour, flavour)
 
     async def worker(
         self,
@@ -201,7 +202,7 @@ class Pool:
             # Address space stays unlimited: CUDA reserves far more than it uses.
             "limits": {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 4 << 30},
         }
-        own = _RECIPES[flavour].environment
+        own = _RECIPES[self._zygote(flavour)].environment
         request = ForkRequest(
             module=f"{_ROLES}.{role}",
             scratch=str(scratch),
@@ -292,8 +293,8 @@ class Pool:
             with contextlib.suppress(asyncio.CancelledError, RunnerError):
                 await (await task).close()
         self._zygotes.clear()
-        for flavour, modules in self._first_imports.items() if self._warm_minutes else ():
-            await self._fork_server(flavour).should_import(tuple(modules), shared(self._libraries))
+        for flavour, server in self._servers.items():
+            await server.should_import(tuple(self._first_imports.get(flavour, ())), shared(self._libraries))
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _require_open(self) -> None:
@@ -308,7 +309,7 @@ class Pool:
         process: asyncio.subprocess.Process | ForkedZygote | None = None
         if self._warm_minutes:
             request = ZygoteRequest(str(folder), environment, recipe.own)
-            process = await self._fork_server(flavour).zygote(request, theirs)
+            process = await self._warm_zygote(flavour, request, theirs)
         if process is None:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "kernel_lsp.runner.zygote", str(folder), *recipe.imports, *recipe.own),
@@ -340,13 +341,22 @@ class Pool:
                 os.sched_setaffinity(process.pid, self.cores)
         return zygote
 
-    def _fork_server(self, flavour: Flavour) -> ForkServer:
-        if flavour not in self._servers:
-            recipe = _RECIPES[flavour]
-            environment = self._environment_of(recipe)
-            environment.pop("PATH", None)  # no import depends on it, and shells differ in it
-            self._servers[flavour] = ForkServer(recipe.imports, environment, self._warm_minutes)
-        return self._servers[flavour]
+    async def _warm_zygote(
+        self, flavour: Flavour, request: ZygoteRequest, control: socket.socket
+    ) -> ForkedZygote | None:
+        """Return a zygote of the fork server that has imported the foreseen libraries too, or of that without them."""
+        recipe = _RECIPES[flavour]
+        environment = self._environment_of(recipe)
+        environment.pop("PATH", None)  # no import depends on it, and shells differ in it
+        server = ForkServer(recipe.imports, environment, self._warm_minutes)
+        libraries = importable(self._libraries) if flavour is not Flavour.COMPILE else []
+        if len(shared(libraries)) < len(libraries):
+            own = {name: value for name, value in request.environment.items() if name != "PATH"}
+            self._servers[flavour] = server.importing(libraries, own)
+            if (zygote := await self._servers[flavour].zygote(request, control)) is not None:
+                return zygote
+        self._servers[flavour] = server
+        return await server.zygote(request, control)
 
     def _environment_of(self, recipe: _Recipe) -> dict[str, str]:
         path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))

@@ -2,13 +2,21 @@
 
 Triton hashes itself for the keys of its cache. That reads the whole compiler library, which takes longer than many a
 kernel takes to compile; but it is remembered, and a fork remembers what its parent did. Its first launch imports the
-descriptors of a language of which most kernels use nothing.
+descriptors of a language of which most kernels use nothing. What the first build of a file imports is imported here,
+too: else each session would take it for something of the user's, and set up its workers anew.
 """
 
 import importlib
 
 from triton.runtime.cache import triton_key
 
-for name in ("triton.backends.nvidia.compiler", "triton.experimental.gluon.nvidia.hopper"):
+from kernel_lsp.source.grammar import python_grammar
+
+for name in (
+    "triton.backends.nvidia.compiler",
+    "triton.experimental.gluon.nvidia.hopper",
+    "triton.tools.tensor_descriptor",
+):
     importlib.import_module(name)
 triton_key()
+python_grammar()

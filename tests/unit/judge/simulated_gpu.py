@@ -212,7 +212,7 @@ class SimulatedGpu:
         async def worker(_: object, role: str, **__: object) -> Any:
             return Oracle(cases) if role == "oracle" else Version(self)
 
-        imports = {"libraries": (), "foresee": lambda _: None}
+        imports = {"libraries": (), "foresee": lambda _: None, "preload": lambda *_: None}
         pids = frozenset[int]
         return SimpleNamespace(
             worker=worker, scratch=lambda _: folder, allow=lambda *_: None, pids=pids, spans=SpanLog(), **imports

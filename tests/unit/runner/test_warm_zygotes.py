@@ -32,12 +32,12 @@ def runtime(monkeypatch):
 class Asked:
     """A zygote as a pool asks for it, and the pool's side of its socket."""
 
-    def __init__(self, folder: Path, server: ForkServer) -> None:
+    def __init__(self, folder: Path, server: ForkServer, environment: dict[str, str] = ENVIRONMENT) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.control, theirs = socket.socketpair()
         self.control.settimeout(60)
-        request = ZygoteRequest(str(folder), ENVIRONMENT, ())
+        request = ZygoteRequest(str(folder), environment, ())
         with theirs:
             self.zygote = asyncio.run(server.zygote(request, theirs))
 
