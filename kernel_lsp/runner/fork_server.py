@@ -21,7 +21,6 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from types import ModuleType
 from typing import NoReturn
 
 import msgspec
@@ -182,8 +181,8 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 def _changed_since(began: int) -> bool:
     """Return True if the file of an imported module was written or replaced after a time in ns since 1970."""
-    modules = [module for module in tuple(sys.modules.values()) if isinstance(module, ModuleType)]
-    return any(_changed(vars(module).get("__file__"), began) for module in modules)
+    files = [getattr(module, "__dict__", {}).get("__file__") for module in tuple(sys.modules.values())]
+    return any(_changed(file, began) for file in files)
 
 
 def _changed(file: object, began: int) -> bool:
