@@ -257,7 +257,7 @@ class RunnerSettings(_Section):
     environment: Annotated[list[Variables], Names] = []
     """Environment variables that kernels and workloads see, by name or by how the name begins, such as FLA_*."""
     warm_minutes: float = Field(default=10.0, ge=0)
-    """Keep the libraries of workers loaded (0.4 GB) for so long after the last command that used them; 0: never."""
+    """Keep what workers import (0.4 GB, more with packages of yours) for so long after the last command; 0: never."""
 
 
 class EditorSettings(_Section):
