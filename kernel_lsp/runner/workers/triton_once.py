@@ -2,8 +2,8 @@
 
 Triton hashes itself for the keys of its cache. That reads the whole compiler library, which takes longer than many a
 kernel takes to compile; but it is remembered, and a fork remembers what its parent did. Its first launch imports the
-descriptors of a language of which most kernels use nothing. What the first build of a file imports is imported here,
-too: else each session would take it for something of the user's, and set up its workers anew.
+descriptors of a language of which most kernels use nothing. Modules that the first build of a file imports are here,
+too: a session would take them for the user's own, and set up its workers anew.
 """
 
 import importlib
