@@ -162,7 +162,7 @@ class RefineSettings(_Section):
     unset: That of the model's training, else CUDA.
     """
     untimed: bool = False
-    """Search even without a GPU: candidates are built and checked, but no speedup is claimed."""
+    """Search even without a GPU: candidates are built, checked and ordered by predicted times; none is measured."""
 
 
 class ModelSettings(_Section):

@@ -44,6 +44,7 @@ class Feedback:
         log: all that the compiler said, in the user's coordinates; empty unless the build failed.
         mismatch: the first wrong element, where one was found.
         setting: what else there is to say: with which settings it was measured, where they are not those of its text.
+        predicted: without a GPU, the predicted time over the baseline's (`refine.prediction`); never a measurement.
     """
 
     stage: Stage
@@ -55,6 +56,7 @@ class Feedback:
     log: str = ""
     mismatch: Mismatch | None = None
     setting: str = ""
+    predicted: float | None = None
 
 
 class Proposer(Protocol):

@@ -35,6 +35,7 @@ from kernel_lsp.refine.outcome import (
     Refinement,
     Tried,
 )
+from kernel_lsp.refine.prediction import Predictor
 from kernel_lsp.refine.progress import Best, SearchProgress, Talking
 from kernel_lsp.refine.proposer import Facts, Feedback, Proposer
 from kernel_lsp.refine.proposers import MakeProposers, find_proposers, tuners_for
@@ -105,6 +106,7 @@ class Workbench:
         self._best: Best | None = None
         self._splits: dict[str, SplitVariant] = {}
         self._guarded: set[str] = set()
+        self._predictor = Predictor(session)
         self._doing, self._shown = "starting", self._started
         self._measuring = measuring or asyncio.Lock()  # models generate and compilers build meanwhile
 
@@ -247,9 +249,11 @@ class Workbench:
             return feedback, None
         async with self._measuring:
             verdict = await self.session.judge(candidate)
+            right = verdict.verdict is Outcome.UNTIMED and verdict.stage is Stage.CORRECT
+            predicted = await self._predictor.ratio(candidate, built) if right else None
         self._counts["built"] += verdict.verdict is not Outcome.BUILD_FAILED
-        self._counts["correct"] += verdict.verdict is Outcome.UNTIMED and verdict.stage is Stage.CORRECT
-        feedback = replace(_feedback(verdict), facts=_facts(built) if built.ok else None)
+        self._counts["correct"] += right
+        feedback = replace(_feedback(verdict), facts=_facts(built) if built.ok else None, predicted=predicted)
         if not built.ok:
             feedback = replace(feedback, log=_errors(built, candidate))
         self._judged[candidate.digest] = verdict

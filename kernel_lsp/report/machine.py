@@ -30,6 +30,7 @@ def refinement_json(found: "Refinement", diff: str) -> str:
             "verdict": one.feedback.verdict,
             "stage": one.feedback.stage,
             "ratio": one.feedback.ratio,
+            "predicted_ratio": one.feedback.predicted,
             "interval": one.feedback.interval,
             "message": one.feedback.message,
             "facts": one.feedback.facts,

@@ -13,6 +13,8 @@ from kernel_lsp.report.units import interval_text, seconds_text, speedup_text
 
 NEAREST = 5
 """How many attempts are shown one by one."""
+PREDICTED = "Ordered by times predicted from the emulator's counts; none was measured."
+"""Said above attempts that were ordered without a GPU."""
 
 
 def attempts_view(found: Refinement) -> RenderableType:
@@ -22,7 +24,10 @@ def attempts_view(found: Refinement) -> RenderableType:
     candidates = "1 candidate" if counts.total() == 1 else f"{counts.total()} candidates"
     head = Text(f"{candidates} in {seconds_text(found.seconds)}")
     head.append(f"  {fell}" if fell else "", "dim")
-    return Group(head, _nearest(found)) if counts else head
+    if not counts:
+        return head
+    predicted = any(one.feedback.predicted is not None for one in found.tried)
+    return Group(head, Text(PREDICTED, "dim"), _nearest(found)) if predicted else Group(head, _nearest(found))
 
 
 def turn_view(batch: Batch, stand: Stand) -> RenderableType:
@@ -56,9 +61,11 @@ def _nearest(found: Refinement) -> Table:
     table.add_column(overflow="fold", ratio=3, style="dim")
     best = found.variant.digest if found.variant else None
     others = [one for one in _last(found.tried) if one.candidate.digest != best]
-    for one in sorted(others, key=lambda one: one.feedback.ratio or float("inf"))[:NEAREST]:
+    for one in sorted(others, key=lambda one: one.feedback.ratio or one.feedback.predicted or float("inf"))[:NEAREST]:
         feedback = one.feedback
         ratio = speedup_text(1 / feedback.ratio) if feedback.ratio else ""
+        if feedback.predicted is not None:
+            ratio = f"predicted {speedup_text(1 / feedback.predicted)}"
         interval = interval_text((1 / feedback.interval[1], 1 / feedback.interval[0])) if feedback.interval else ""
         table.add_row(Text(one.candidate.label), _fell(one), ratio, interval, Text(feedback.message))
     return table

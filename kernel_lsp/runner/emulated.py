@@ -139,6 +139,8 @@ class SampledRun:
     Attributes:
         findings: what went wrong, whatever the blocks that were left out do.
         launches: in order.
+        counters: what memory and branches cost in the blocks that were run, by line.
+        totals: what each kernel did in them.
         ended: why `launch` did not run to its end; None where it did.
         seconds: processor time in the worker.
     """
@@ -147,3 +149,5 @@ class SampledRun:
     launches: tuple[SampledLaunch, ...]
     ended: str | None
     seconds: float
+    counters: tuple[LineCounters, ...] = ()
+    totals: tuple[KernelTotals, ...] = ()

@@ -72,6 +72,7 @@ def figures_of(found: Refinement) -> dict[str, Any]:
         "tried": [
             {
                 "label": t.candidate.label,
+                "digest": t.candidate.digest,
                 "verdict": t.feedback.verdict.value,
                 "ratio": t.feedback.ratio,
                 "judged": t.verdict is not None,

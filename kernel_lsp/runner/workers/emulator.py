@@ -40,7 +40,7 @@ from kernel_lsp.runner.workers.emulated_launch import (
     triton_launch,
 )
 from kernel_lsp.runner.workers.emulated_memory import EmulatedMemory
-from kernel_lsp.runner.workers.emulated_report import LaunchOutcome, findings, place, report
+from kernel_lsp.runner.workers.emulated_report import LaunchOutcome, place, report
 from kernel_lsp.runner.workers.inline import packed_arguments, resident_blocks
 from kernel_lsp.runner.workers.unfilled import Unfilled
 
@@ -251,7 +251,9 @@ class Emulator:
                     raise
             if ended is None and self._refused is not None:
                 ended = self._refused.message
-            return SampledRun(findings(self.results, self._path), tuple(self._sampled), ended, self._seconds())
+            said = report(self.results, self._path, self._seconds())
+            launches = tuple(self._sampled)
+            return SampledRun(said.findings, launches, ended, said.seconds, said.counters, said.totals)
 
     def _options(self, shape: LaunchShape) -> Options:
         if self._sample is None:

@@ -44,6 +44,18 @@ def test_a_search_that_found_nothing_shows_what_came_nearest():
     assert len(rest) == NEAREST - 1
 
 
+def test_without_a_gpu_attempts_stand_in_predicted_order_and_it_is_said_that_none_was_measured():
+    plain = [tried(name, Outcome.UNTIMED) for name in ("A", "B", "C")]
+    ratios = (None, 1.25, 0.5)
+    found = [replace(t, feedback=replace(t.feedback, predicted=p)) for t, p in zip(plain, ratios, strict=True)]
+    head, said, *rows = shown(attempts_view(Refinement(tried=found, seconds=9.0)))
+    assert head == "3 candidates in 9.00 s 3 UNTIMED"
+    assert said.endswith("none was measured.")
+    assert rows == ["C UNTIMED predicted 2.00x", "B UNTIMED predicted 0.80x", "A UNTIMED"]
+    objects = json.loads(refinement_json(Refinement(tried=found), ""))["tried"]
+    assert [one["predicted_ratio"] for one in objects] == [*ratios]
+
+
 def test_a_candidate_raced_and_judged_counts_once_and_the_best_is_not_repeated():
     raced, judged = tried("A", Outcome.AMBIGUOUS, 0.7), tried("A", Outcome.FASTER, 0.7, verdict=sample.faster())
     found = Refinement(best=sample.faster(), variant=judged.candidate, tried=[raced, judged], seconds=9.0)
