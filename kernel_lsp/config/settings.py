@@ -154,6 +154,8 @@ class RefineSettings(_Section):
     """Candidates that may be proposed in one refinement; no limit by default."""
     second_opinion: bool = False
     """Ask for bottleneck, method and plan from the kernel's profile before each further turn of a model."""
+    tools: int = Field(default=0, ge=0, le=64)
+    """Calls of compile, check, time, profile, facts and sass that a model may make in one turn; 0 offers it none."""
     write: Literal["cuda", "triton"] | None = None
     """Language of a kernel for a plain PyTorch module; by default that of the model's training, else CUDA.
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from kernel_lsp import policy
+from kernel_lsp.compiler.built import Built
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs import drawing
@@ -12,6 +13,7 @@ from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.emulated import SampledRun
 from kernel_lsp.runner.messages.oracle import InputSizes
 from kernel_lsp.runner.messages.subject import SampleBlocks
+from kernel_lsp.source.candidate import Candidate
 
 _MOST_INSTRUCTIONS = 20_000  # that the blocks of one launch execute together: some seconds of the emulator's
 _SEED = 0  # the same blocks of every version, wherever their grids are alike
@@ -58,3 +60,15 @@ async def sample_largest(harness: Harness, version: Subject) -> CaseSample | Non
     if run.ended is not None or not run.launches or any(one.ended for one in run.launches):
         return None
     return CaseSample(draw.case, draw.input_bytes, run)
+
+
+async def sample_version(harness: Harness, candidate: Candidate, built: Built) -> CaseSample | None:
+    """Return the same of a version in a process of its own; None, too, where it cannot be loaded."""
+    try:
+        subject = await harness.enter(candidate, built)
+    except RUN_ERRORS:
+        return None
+    try:
+        return await sample_largest(harness, subject)
+    finally:
+        await harness.leave(subject)

@@ -1,6 +1,7 @@
 """Read what an OpenAI-compatible server answers: pieces of a stream, or a whole answer with its tokens."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,23 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class CallPart:
+    """A further part of a call of a tool: what was said before of the call of this number goes on here.
+
+    Attributes:
+        number: of the call in its answer, from 0.
+        id: the server's; empty in later parts.
+        name: of the tool; empty in later parts.
+        arguments: more of them, as JSON.
+    """
+
+    number: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
     """A further part of an answer. `finish` is set on the last one: `stop`, or another reason for the end."""
 
@@ -21,6 +39,7 @@ class Piece:
     text: str = ""
     finish: str | None = None
     usage: Usage | None = None
+    calls: tuple[CallPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +78,24 @@ def piece_of(event: dict[str, Any]) -> Piece:
         delta.get("content") or "",
         choice.get("finish_reason"),
         Usage(usage["prompt_tokens"], usage.get("completion_tokens") or 0) if usage else None,
+        tuple(_call_part(number, part) for number, part in enumerate(delta.get("tool_calls") or ())),
     )
+
+
+def _call_part(number: int, part: dict[str, Any]) -> CallPart:
+    function = part.get("function") or {}
+    name, arguments = function.get("name") or "", function.get("arguments") or ""
+    return CallPart(part.get("index", number), part.get("id") or "", name, arguments)
+
+
+def calls_of(parts: Iterable[CallPart]) -> list[CallPart]:
+    """Return the whole calls that parts make up, by their numbers."""
+    found: dict[int, CallPart] = {}
+    for part in parts:
+        known = found.get(part.number, CallPart(part.number))
+        arguments = known.arguments + part.arguments
+        found[part.number] = CallPart(part.number, known.id or part.id, known.name or part.name, arguments)
+    return [found[number] for number in sorted(found)]
 
 
 def drawn_answer_of(said: dict[str, Any]) -> DrawnAnswer:

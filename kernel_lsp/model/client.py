@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypedDict
+from typing import Any, NotRequired, Self, TypedDict
 
 import httpx
 
@@ -32,10 +32,28 @@ def estimate_tokens(text: str) -> int:
 
 
 class Message(TypedDict):
-    """One turn of a conversation; `role` is system, user or assistant."""
+    """One turn of a conversation; `role` is system, user, assistant or tool.
+
+    An assistant's message may have calls of tools, as its server gave them; a tool's names the call that it answers.
+    """
 
     role: str
     content: str
+    tool_calls: NotRequired[list[dict[str, Any]]]
+    tool_call_id: NotRequired[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOffer:
+    """Tools that a model may call in its answer.
+
+    Attributes:
+        tools: as JSON schemas, in the form of OpenAI's `tools`.
+        open: False if they are named only because earlier messages call them, and no further call is answered.
+    """
+
+    tools: Sequence[dict[str, Any]]
+    open: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +168,9 @@ class ModelClient:
             raise
         return int(said["count"])
 
-    async def stream(self, messages: Sequence[Message], sampling: Sampling) -> AsyncGenerator[Piece]:
+    async def stream(
+        self, messages: Sequence[Message], sampling: Sampling, offer: ToolOffer | None = None
+    ) -> AsyncGenerator[Piece]:
         """Yield the answer piece by piece; leaving the loop ends the request, and the server stops generating.
 
         Raises:
@@ -162,7 +182,8 @@ class ModelClient:
             await self._awake()
             await self._load()
             lines: asyncio.Queue[str | Exception | None] = asyncio.Queue()
-            reading = asyncio.create_task(self._read(_body(self.endpoint.model, messages, sampling), lines))
+            body = _body(self.endpoint.model, messages, sampling) | _offered(offer)
+            reading = asyncio.create_task(self._read(body, lines))
             try:
                 async for piece in self._pieces(lines, sampling):
                     yield piece
@@ -205,7 +226,7 @@ class ModelClient:
             piece = piece_of(event)
             tokens = piece.usage.completion if piece.usage else tokens + 1
             finish = finish or piece.finish
-            written = written or bool(piece.text.strip())
+            written = written or bool(piece.text.strip() or piece.calls)
             reasoned = reasoned if written else tokens
             yield piece
             limit = self.limits.reasoning_tokens
@@ -332,6 +353,13 @@ class ModelClient:
         if self.endpoint.folder is None:
             return "Look at the server's own log."
         return f"`kernel-lsp model status` says whether it lives; its log is {self.endpoint.folder / 'log'}."
+
+
+def _offered(offer: ToolOffer | None) -> dict[str, Any]:
+    """Return the part of a request's body that offers tools."""
+    if offer is None:
+        return {}
+    return {"tools": list(offer.tools), "tool_choice": "auto" if offer.open else "none"}
 
 
 def _body(model: str, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:

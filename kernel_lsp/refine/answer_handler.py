@@ -30,6 +30,7 @@ class AnswerHandler:
     def __init__(self, bench: Workbench, task: ModelTask, *, remember: bool = True) -> None:
         self._bench, self._task, self._remember = bench, task, remember
         self._heard: dict[str, asyncio.Future[_TriedOut]] = {}  # by normalised text
+        self._by_tools: set[str] = set()  # likewise: tried by a model within its turn
         self._read = 0  # number of the bench's tried candidates that were looked at
 
     async def receive(self, answer: ModelAnswer) -> Received:
@@ -44,10 +45,19 @@ class AnswerHandler:
             return Received(None, None, "The answer is the kernel as it stands. Change something.")
         if self._remember and (earlier := self._earlier(said)) is not None:
             tried, feedback = await asyncio.shield(earlier)
+            if said in self._by_tools:
+                self._by_tools.discard(said)  # the model's own trial: now it answers with that
+                return Received(candidate, tried, feedback)
             known = f"It says the same as what was tried before ({tried.label}). Try another way."
             return Received(candidate, tried, replace(feedback, setting=known))
         self._heard[said] = trying = asyncio.ensure_future(self._try_out(candidate))
         return Received(candidate, *(await trying))
+
+    def note_trial(self, candidate: Candidate) -> None:
+        """Note that a model has a candidate tried out within its turn, so that it may answer with that text."""
+        said = normalised(candidate)
+        if self._earlier(said) is None:
+            self._by_tools.add(said)
 
     def _earlier(self, said: str) -> asyncio.Future[_TriedOut] | None:
         """Return the outcome of an earlier candidate with the same normalised text, of any proposer, or None."""

@@ -10,7 +10,8 @@ from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.verdict import Outcome, Stage
-from kernel_lsp.model.client import Limits, Message, ModelClient, Sampling
+from kernel_lsp.model.answers import CallPart, calls_of
+from kernel_lsp.model.client import Limits, Message, ModelClient, Sampling, ToolOffer
 from kernel_lsp.model.endpoint import find_endpoint
 from kernel_lsp.model.errors import CutOffError, EndlessReasoningError
 from kernel_lsp.model.profile import Profile, find_profile
@@ -23,6 +24,7 @@ from kernel_lsp.refine.dialogue.task import Briefing, ModelTask, format_for, mak
 from kernel_lsp.refine.outcome import Drawn, Tried
 from kernel_lsp.refine.progress import Talking
 from kernel_lsp.refine.proposer import Facts, Feedback
+from kernel_lsp.refine.toolbox import Toolbox
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.language import source_part
 
@@ -88,9 +90,17 @@ class ModelSession:
         await self._client.count_tokens("kernel")
 
     async def ask(
-        self, attempts: Sequence[PastTurn], briefing: Briefing, *, seed: int, advice: str = ""
+        self,
+        attempts: Sequence[PastTurn],
+        briefing: Briefing,
+        *,
+        seed: int,
+        advice: str = "",
+        toolbox: Toolbox | None = None,
     ) -> tuple[str, ModelAnswer]:
         """Return the prompt, as JSON, and the model's answer; an answer that was cut off is not complete.
+
+        With a toolbox the model may call its tools before it answers; the calls and their results are in the prompt.
 
         Raises:
             ModelError: the server failed.
@@ -98,7 +108,11 @@ class ModelSession:
         wishes = self.prompts.render("wishes", wishes=list(self._wishes)).strip() if self._wishes else ""
         added = "\n\n".join(filter(None, (advice, wishes)))
         said = await messages(self.task, self.profile.talk, briefing, attempts, self._client.count_tokens, added)
-        return json.dumps(said, ensure_ascii=False), await self._answer(said, seed)
+        answer, calls = await self._answer(said, seed, toolbox.offer if toolbox else None)
+        while toolbox is not None and calls:
+            said += await toolbox.answered(answer.text, calls)
+            answer, calls = await self._answer(said, seed, toolbox.offer)
+        return json.dumps(said, ensure_ascii=False), answer
 
     def drawn(self, seed: int) -> Drawn:
         """Return the model that answers are drawn from, and how."""
@@ -146,30 +160,37 @@ class ModelSession:
         notes = (*briefing.facts, *briefing.standing)
         fence, text = source_part(target.language).fence, target.source.text
         said = self.prompts.render(template, gpu=briefing.gpu, fence=fence, kernel_text=text, notes=notes, **values)
-        return (await self._answer([Message(role="user", content=said)], seed)).text
+        answer, _ = await self._answer([Message(role="user", content=said)], seed)
+        return answer.text
 
     def briefing(self, tried: Sequence[Tried]) -> Briefing:
         """Return the facts on the kernel as it stands, and on candidates that others tried."""
         return brief(self._session, tried)
 
-    async def _answer(self, said: Sequence[Message], seed: int) -> ModelAnswer:
+    async def _answer(
+        self, said: Sequence[Message], seed: int, offer: ToolOffer | None = None
+    ) -> tuple[ModelAnswer, list[CallPart]]:
+        """Return an answer and the calls of tools in it; none if none may be made."""
         drawing = self.profile.drawing
         sampling = Sampling(drawing.temperature, drawing.top_p, drawing.top_k, await self._room(said), seed)
         reasoning: list[str] = []
         text: list[str] = []
+        calls: list[CallPart] = []
         complete, counted = True, 0
         with self._clock():
             try:
-                async with aclosing(self._client.stream(said, sampling)) as pieces:
+                async with aclosing(self._client.stream(said, sampling, offer)) as pieces:
                     async for piece in pieces:
                         reasoning.append(piece.reasoning)
                         text.append(piece.text)
+                        calls += piece.calls
                         now = piece.usage.completion if piece.usage else counted + 1
                         self._count(max(0, now - counted))
                         counted = max(counted, now)
             except (CutOffError, EndlessReasoningError):
                 complete = False
-        return read_answer("".join(text), "".join(reasoning), complete=complete)
+        answer = read_answer("".join(text), "".join(reasoning), complete=complete)
+        return answer, calls_of(calls) if complete and offer is not None and offer.open else []
 
     async def _room(self, said: Sequence[Message]) -> int:
         """Return the tokens that an answer may have: the profile's limit, or the context's room if less."""

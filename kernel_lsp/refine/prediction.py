@@ -17,9 +17,8 @@ from kernel_lsp.device.architectures import SUB_PARTITIONS, WARP
 from kernel_lsp.device.device import Device
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.emulation import KernelTotals, LineCounters
-from kernel_lsp.judge.inputs.findings import RUN_ERRORS
 from kernel_lsp.judge.resources import resources_of
-from kernel_lsp.judge.sampling import CaseSample, sample_largest
+from kernel_lsp.judge.sampling import CaseSample, sample_largest, sample_version
 from kernel_lsp.judge.session import Session
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.kernel import base_name
@@ -119,14 +118,7 @@ class Predictor:
         baseline, measured = await self._of_baseline(), self._session.measured
         if baseline is None or measured is None:
             return None
-        try:
-            subject = await measured.harness.enter(candidate, built)
-        except RUN_ERRORS:
-            return None
-        try:
-            sample = await sample_largest(measured.harness, subject)
-        finally:
-            await measured.harness.leave(subject)
+        sample = await sample_version(measured.harness, candidate, built)
         if sample is None:
             return None
         return predicted_ratio(self._session.device, baseline, SampledVersion(built, sample))

@@ -19,6 +19,7 @@ from kernel_lsp.judge.inputs.check import check
 from kernel_lsp.judge.race import RaceResult, race
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.sampling import CaseSample, sample_version
 from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.split import Split
 from kernel_lsp.judge.stages.load import enter
@@ -506,6 +507,39 @@ class Workbench:
         split = await offer_guarded(self, best)
         if not split.predicate:
             self.notes.append(_unguarded(split))
+
+    async def compiled(self, candidate: Candidate) -> Built | str:
+        """Return the build of a candidate, from the cache if it was tried; or why there is none, with lines."""
+        built = await self._build(candidate)
+        if isinstance(built, Ruling):
+            return built.reason
+        return built if built.ok else _errors(built, candidate) or built.first_error
+
+    async def checked(self, candidate: Candidate) -> Feedback:
+        """Return whether a candidate is right, without timing it; without a GPU by a full judgement."""
+        self._seen.add(candidate.digest)
+        self._counts["proposed"] += 1
+        if not self.timed:
+            return (await self.judge_in_full(candidate))[0]
+        built = await self._build(candidate)
+        async with self._measuring:
+            entry = await self._check(self.session, candidate, built, asyncio.Semaphore(1))
+            if entry.subject is not None:
+                await _leave(self.session, entry.subject)
+        if (ruling := entry.ruling) is None:
+            return Feedback(Stage.CORRECT, Outcome.UNTIMED, message="It is right. It was not timed.", facts=entry.facts)
+        said = ruling.stage, ruling.outcome
+        return Feedback(*said, message=ruling.reason, facts=entry.facts, log=entry.log, mismatch=ruling.mismatch)
+
+    async def sampled(self, candidate: Candidate, built: Built) -> CaseSample | None:
+        """Return a few blocks of a candidate's largest case on the emulator; None where it cannot run them."""
+        measured = self.session.measured
+        if measured is None:
+            return None
+        async with self._measuring:
+            if measured.looks is not None:
+                return await measured.looks.sampled(candidate, built)
+            return await sample_version(measured.harness, candidate, built)
 
     async def builds(self, candidate: Candidate) -> bool:
         """Return True if a candidate of a few that are proposed here builds."""

@@ -1,15 +1,18 @@
 """A plain module on a GPU, with a model that answers as it is told: what is faster than PyTorch becomes a new file."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from judges import CommandLine
 
-from tests.served_model.fake_server import FakeServer
+from tests.served_model.fake_server import FakeServer, called
+from tests.served_model.fake_server import said as piece
 from tests.served_model.module import PROBLEM, RIGHT, code_of
 from tests.served_model.talking import answered, fake_server
 
@@ -25,15 +28,15 @@ WORSE = FUSED.replace("<<<(n + 255) / 256, 256>>>", "<<<n, 1>>>").replace("block
 
 
 @contextmanager
-def served(*answers: str) -> Iterator[FakeServer]:
-    """A server that gives these answers in turn, in a thread with a loop of its own."""
+def served(*answers: str | list[dict[str, Any]]) -> Iterator[FakeServer]:
+    """A server that gives these answers in turn, texts or their events, in a thread with a loop of its own."""
     started, ended = threading.Event(), threading.Event()
     made: list[FakeServer] = []
 
     async def serve() -> None:
         async with fake_server() as server:
             given = iter(answers)
-            server.reply = lambda _: answered(next(given))
+            server.reply = lambda _: a if isinstance(a := next(given), list) else answered(a)
             made.append(server)
             started.set()
             await asyncio.to_thread(ended.wait)
@@ -86,3 +89,18 @@ def test_an_answer_is_refined_in_its_own_file(kernel_lsp: CommandLine, tmp_path:
     assert "FASTER" in out, said
     assert code_of(WORSE).strip() in messages[1]
     assert "blockIdx.x * blockDim.x + threadIdx.x" in answer.read_text()
+
+
+def test_a_model_times_a_trial_with_its_tools_and_answers_with_it(kernel_lsp: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "chain.py").write_text(MODULE)
+    trials = [called("check", answer=FUSED), called("time", number=1, answer=FUSED)]
+    looks = [called("profile", number=2, answer=FUSED), called("time", number=3)]
+    with served([*trials, *looks, piece(finish="tool_calls")], FUSED) as server:
+        call = ("refine", "chain.py", "--write", "cuda", "--budget", "120s", "--json")
+        out, told = kernel_lsp(*call, **asking(server, 1), KERNEL_LSP_REFINE_TOOLS="8").communicate(timeout=240)
+        messages = {one.get("tool_call_id"): one["content"] for one in server.bodies[1]["messages"]}
+    assert messages["id-0"].startswith("UNTIMED: It is right. It was not timed."), told
+    assert "times the speed of the baseline" in messages["id-1"]
+    assert "sectors a request" in messages["id-2"] or "cannot run" in messages["id-2"]
+    assert messages["id-3"].startswith("That is the kernel as it stands")
+    assert json.loads(out)["found"], "the trial that was timed is the answer"

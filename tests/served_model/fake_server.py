@@ -119,6 +119,13 @@ def said(text: str = "", reasoning: str = "", finish: str | None = None, tokens:
     return event | ({"usage": {"prompt_tokens": 3, "completion_tokens": tokens}} if tokens is not None else {})
 
 
+def called(name: str, *, number: int = 0, **arguments: str) -> dict:
+    """One event of a streamed answer that calls a tool; `number` is the call's, and its id ends in it."""
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    delta = {"tool_calls": [{"index": number, "id": f"id-{number}", "type": "function", "function": function}]}
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+
+
 def drawn(text: str, tokens: int = 5, finish: str = "stop") -> dict:
     """A whole answer with its tokens, as vLLM gives it when it is asked for them."""
     logprobs = {"content": [{"token": "x", "logprob": -0.5}] * tokens}

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from kernel_lsp import policy
+from kernel_lsp.compiler.built import Built
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.emulation import EmulatedRun
 from kernel_lsp.judge.harness import Harness
@@ -27,12 +28,14 @@ from kernel_lsp.judge.integrity import sanitizer
 from kernel_lsp.judge.integrity.sanitizer import Hazard
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.sampling import CaseSample, sample_version
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.timeline import Timeline
 from kernel_lsp.runner.emulated import SampledRun
 from kernel_lsp.runner.messages.subject import SampleBlocks
 from kernel_lsp.runner.messages.subject_answers import LaunchFile
 from kernel_lsp.runner.shield import both, start
+from kernel_lsp.source.candidate import Candidate
 
 _SANITIZER, _EMULATOR, _SAMPLE = "compute-sanitizer", "emulator", "blocks of the timed launch on the emulator"
 _OFF = "judge.sanitize is off"
@@ -88,6 +91,11 @@ class FinalLooks:
         if self._emulated is None:
             self._emulated = start(self._open_emulator())
         return self._emulated
+
+    async def sampled(self, candidate: Candidate, built: Built) -> CaseSample | None:
+        """Return a few blocks of a version's largest case on the emulator; None where it cannot run them."""
+        made = await asyncio.shield(self.prepare())
+        return None if isinstance(made, str) else await sample_version(made.harness, candidate, built)
 
     async def close(self) -> None:
         """End the emulator's workers, those that are being started too."""

@@ -23,6 +23,7 @@ from kernel_lsp.refine.outcome import ModelTurn
 from kernel_lsp.refine.proposer import Feedback
 from kernel_lsp.refine.strategies.elites import Archive, Elite
 from kernel_lsp.refine.strategies.steps import PlannedStep, StepTree, read_plan
+from kernel_lsp.refine.toolbox import Toolbox
 from kernel_lsp.refine.workbench import Workbench
 from kernel_lsp.source.candidate import Candidate
 
@@ -220,7 +221,12 @@ class Turns:
                 attempts = [*opening, *trajectory.attempts]
                 if self._settings.second_opinion and attempts:
                     advice = "\n\n".join(filter(None, (await speaker.opinion(briefing, seed), wish)))
-                prompt, answer = await speaker.ask(attempts, briefing, seed=seed, advice=advice)
+                tools = (
+                    Toolbox(bench, speaker.task, self._reception, self._settings.tools)
+                    if self._settings.tools
+                    else None
+                )
+                prompt, answer = await speaker.ask(attempts, briefing, seed=seed, advice=advice, toolbox=tools)
         except TimeoutError:
             return  # the budget is spent, and an unfinished answer is of no use
         turn = ModelTurn(trajectory.number, number, prompt, answer, speaker.drawn(seed))
