@@ -53,7 +53,7 @@ async def workplace(options: argparse.Namespace) -> AsyncGenerator[Callable[[Tas
     kernels = with_versions(options.public)
 
     async def do(task: Task) -> AsyncIterator[Row]:
-        async for row in rows_of(*kernels[task["id"]], options):
+        async for row in rows_of(*kernels[task["id"]], options, task["numbers"]):
             yield row
 
     yield do
@@ -78,21 +78,32 @@ def keep(variant: Candidate, folder: Path) -> None:
             (folder / file.path.name).write_text(file.text)
 
 
-async def rows_of(kernel: PublicKernel, paths: Sequence[Path], options: argparse.Namespace) -> AsyncIterator[Row]:
-    """Give the rows of one kernel: refined, judged again, and each version by hand."""
+async def rows_of(
+    kernel: PublicKernel, paths: Sequence[Path], options: argparse.Namespace, numbers: Sequence[str]
+) -> AsyncIterator[Row]:
+    """Give the rows of one kernel that are asked for: refined, judged again, and each version by hand.
+
+    What is to be judged again has to be found anew, where an earlier run was cut off between the two.
+    """
     target = make_target(paths[0], workload=kernel.workload)
     try:
-        variant: Candidate | None = None
-        if options.budget:
+        candidates: dict[str, Candidate] = {}
+        if {"refined", "again"} & set(numbers):
             async with _session(target) as session:
                 found = await refine(session, budget=options.budget)
             yield {"number": "refined", **figures_of(found), "says": found.reason[:200]}
-            variant = found.variant
-            if variant is not None and options.keep is not None:
-                keep(variant, options.keep / kernel.name)
+            if found.variant is None:
+                nothing = {"verdict": None, "speedup": None, "interval": None, "label": None}
+                yield {"number": "again", **nothing, "reason": found.reason, "says": "nothing was found to judge"}
+            else:
+                candidates["again"] = found.variant
+                if options.keep is not None:
+                    keep(found.variant, options.keep / kernel.name)
+        by_hand = [version for version in kernel.versions[1:] if f"by hand {version}" in numbers]
+        if not by_hand and not candidates:
+            return
         async with _session(target) as session:
-            candidates = {"again": variant} if variant is not None else {}
-            for version in kernel.versions[1:]:
+            for version in by_hand:
                 path = paths[kernel.places.index(kernel.place(version))]
                 text, launch = path.read_text(), kernel.launch_text(version)
                 label = f"by hand {version}"
@@ -109,7 +120,7 @@ async def rows_of(kernel: PublicKernel, paths: Sequence[Path], options: argparse
                     "says": f"{verdict.verdict.value} {verdict.speedup}",
                 }
     except KernelLspError as error:
-        yield {"number": "refined", "reason": str(error), "says": f"not refined: {error}"}
+        yield {"number": numbers[0], "failed": str(error)}
 
 
 def summarise(rows: Sequence[Row]) -> dict[str, Any]:
@@ -117,6 +128,9 @@ def summarise(rows: Sequence[Row]) -> dict[str, Any]:
     kernels: dict[str, dict[str, Any]] = {}
     for row in rows:
         one = kernels.setdefault(row["task"], {"found": 1.0, "by_hand": None, "best": None, "label": None, "why": None})
+        if "failed" in row:
+            one["why"] = one["why"] or row["failed"]
+            continue
         speedup = row.get("speedup")
         if row["number"] == "again":
             right = row["verdict"] == Outcome.FASTER and speedup

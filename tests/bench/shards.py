@@ -205,7 +205,8 @@ async def serve(workplace: Workplace) -> None:
             try:
                 async for row in do(task):
                     print(json.dumps({"task": task["id"]} | row), file=out, flush=True)
-                    left.remove(str(row["number"]))
+                    with contextlib.suppress(ValueError):  # one that comes with what was asked for
+                        left.remove(str(row["number"]))
             except Exception as error:  # the next task may go well
                 traceback.print_exc()
                 failed = {"number": (left or ["end"])[0], "failed": f"{type(error).__name__}: {error}"}

@@ -1,8 +1,16 @@
+import asyncio
 from argparse import Namespace
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from kernel_lsp.judge.verdict import Outcome
+from kernel_lsp.refine.outcome import Refinement
+from tests.bench import naive_kernels
 from tests.bench.naive_kernels import summarise, tasks, with_versions
 from tests.wild.catalogue import projects
 
@@ -40,3 +48,43 @@ def test_kernels_with_versions_are_taken(tmp_path: Path) -> None:
     assert not any(paths[0].suffix == ".py" for _, paths in found.values())
     (task,) = tasks(found, Namespace(only=["llm.c/matmul_forward"], budget=120.0))
     assert task["numbers"] == ["refined", "again", "by hand 4"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        (["refined", "again", "by hand 2"], ["refined", "again", "by hand 2"]),
+        (["by hand 2"], ["by hand 2"]),
+        (["again"], ["refined", "again"]),
+    ],
+)
+def test_a_run_that_was_cut_off_goes_on_with_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: list[str], given: list[str]
+) -> None:
+    async def find_nothing(*_: object, **__: object) -> Refinement:
+        return Refinement(reason="nothing")
+
+    async def judge(*_: object, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(verdict=Outcome.FASTER, speedup=2.0, interval=(1.9, 2.1), reason="")
+
+    @asynccontextmanager
+    async def session(_: object) -> AsyncGenerator[SimpleNamespace]:
+        yield SimpleNamespace(judge=judge)
+
+    path = tmp_path / "a.cu"
+    path.write_text("")
+    named: Any = SimpleNamespace(
+        name="a", workload=None, versions=("1", "2"), places=["a"], place=lambda _: "a", launch_text=lambda _: None
+    )
+    target = SimpleNamespace(version=lambda *_: SimpleNamespace(label="by hand 2"))
+    monkeypatch.setattr(naive_kernels, "_session", session)
+    monkeypatch.setattr(naive_kernels, "refine", find_nothing)
+    monkeypatch.setattr(naive_kernels, "make_target", lambda *_, **__: target)
+
+    async def rows() -> list[dict[str, Any]]:
+        options = Namespace(budget=1.0, keep=None)
+        return [row async for row in naive_kernels.rows_of(named, [path], options, asked)]
+
+    made = asyncio.run(rows())
+    assert [row["number"] for row in made] == given
+    assert summarise([row | {"task": "a"} for row in made])["by_kernel"]["a"]["found"] == 1.0
