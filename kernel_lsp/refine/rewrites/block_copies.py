@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from dataclasses import field as attribute
 from functools import cached_property
 from itertools import pairwise
+from math import prod
 
 from tree_sitter import Node
 
@@ -165,6 +166,8 @@ class BlockCopies:
             raise NotApplicableError(f"neighbours in `{tile.name}` are none in global memory")
         pitch = starts[1] - starts[0] if rows > 1 else columns
         distance = what.sources[starts[1]] - first if rows > 1 else number(0)
+        if places[0] < 0 or places[-1] >= prod(tile.extents):
+            raise NotApplicableError(f"`{tile.name}` is filled beyond its end")
         for row, start in enumerate(starts):
             apart = what.sources[start] - first - number(row) * distance
             if start != starts[0] + row * pitch or apart.terms or start + columns - 1 not in what.sources:

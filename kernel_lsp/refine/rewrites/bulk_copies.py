@@ -8,6 +8,7 @@ asked at run time for each step; where it is needed, threads copy as before. Sum
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -18,7 +19,17 @@ from kernel_lsp.device.architectures import STATIC_SHARED_BYTES
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, without_trailing_blanks
 from kernel_lsp.refine.rewrites.block_copies import CopiedRows, Tile
-from kernel_lsp.refine.rewrites.bulk_text import BulkRows, conditions, helpers, numbered, prepared, thread_number
+from kernel_lsp.refine.rewrites.bulk_groups import in_bulk
+from kernel_lsp.refine.rewrites.bulk_text import (
+    BulkRows,
+    aligned,
+    conditions,
+    helpers,
+    numbered,
+    prepared,
+    thread_number,
+)
+from kernel_lsp.refine.rewrites.copy_groups import find_copy_groups
 from kernel_lsp.refine.rewrites.launch_sites import closed, find_launches
 from kernel_lsp.refine.rewrites.serial_loops import NotApplicableError
 from kernel_lsp.refine.rewrites.staged_loops import StagedLoop, find_staged_loop
@@ -99,10 +110,8 @@ class _Ring:
         pad = indent_at(self.tree.file.text, ordered[0].start_byte)
         lines = f"constexpr int {self.count} = {self.stages};\n{pad}"
         yield Edit(Span(ordered[0].start_byte, ordered[0].start_byte), lines)
+        yield from aligned(self.tree, tiles)
         for node in ordered:
-            shared = next(n for n in walk(node) if text_of(n) == "__shared__" and not n.children)
-            if "align" not in text_of(node):
-                yield Edit(span_of(shared), "__shared__ alignas(128)")
             for declarator in node.children_by_field_name("declarator"):
                 inner = declarator
                 while (deeper := inner.child_by_field_name("declarator")) is not None:
@@ -227,18 +236,23 @@ def staged(loop: StagedLoop, stages: int) -> KernelTree:
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, device: Device
 ) -> Iterator[Candidate]:
-    """Yield the kernel with 3, 4 and 2 stages, where they fit."""
+    """Yield the kernel with 3, 4 and 2 stages, where they fit; one that has stages of its own keeps these."""
     if device.capability < (9, 0) or "__shared__" not in kernel_file.text:
         return
     tree = KernelTree(kernel_file, kernel)
+    for label, made in _rewritten(tree, workload_file):
+        yield Candidate(kernel.language, made.file, workload_file, label, "rewrite:bulk_copies")
+
+
+def _rewritten(tree: KernelTree, workload: SourceFile | None) -> Iterator[tuple[str, KernelTree]]:
+    """Yield rewritten kernels with their labels."""
     try:
-        loop = find_staged_loop(tree, block_shape(tree, workload_file))
+        shape = block_shape(tree, workload)
+        loop = find_staged_loop(tree, shape)
     except LookupError:
+        with suppress(LookupError):
+            yield "groups of copies in bulk", in_bulk(find_copy_groups(tree, block_shape(tree, workload)))
         return
     for stages in _STAGES:
-        try:
-            file = staged(loop, stages).file
-        except NotApplicableError:
-            continue
-        label = f"tiles by bulk copies through {stages} stages"
-        yield Candidate(kernel.language, file, workload_file, label, "rewrite:bulk_copies")
+        with suppress(NotApplicableError):
+            yield f"tiles by bulk copies through {stages} stages", staged(loop, stages)

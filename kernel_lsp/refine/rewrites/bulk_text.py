@@ -1,15 +1,16 @@
 """Text of bulk copies: the functions that they need, and the statements that bring rows of tiles by them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from kernel_lsp.refine.rewrites.affine import Polynomial, number
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
-from kernel_lsp.refine.rewrites.block_copies import CopiedRows, Guard
+from kernel_lsp.refine.rewrites.block_copies import CopiedRows, Guard, Tile
 from kernel_lsp.refine.rewrites.launch_sites import closed
 from kernel_lsp.refine.rewrites.serial_loops import NotApplicableError
 from kernel_lsp.source.text import Edit, Span
+from kernel_lsp.source.trees import span_of, text_of, walk
 
 _SPACE = "bulk"
 _HELPERS = """\
@@ -83,6 +84,15 @@ def helpers(tree: KernelTree) -> Edit:
             break
         node, at = before, before.start_byte
     return Edit(Span(at, at), _HELPERS)
+
+
+def aligned(tree: KernelTree, tiles: Iterable[Tile]) -> Iterator[Edit]:
+    """Yield the edits that align tiles as bulk copies want them, where a declaration says nothing of it."""
+    declarations = [tree.declarations[tile.name][0] for tile in tiles]
+    for node in {one.id: one for one in declarations}.values():
+        if "align" not in text_of(node):
+            shared = next(n for n in walk(node) if text_of(n) == "__shared__" and not n.children)
+            yield Edit(span_of(shared), "__shared__ alignas(128)")
 
 
 def prepared(thread: str, barriers: str, count: str) -> Iterator[str]:

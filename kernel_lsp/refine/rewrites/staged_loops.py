@@ -106,14 +106,23 @@ def _array(declaration: Node, name: str) -> Iterator[Node]:
             yield from arrays
 
 
+def check_form(tree: KernelTree) -> None:
+    """Refuse a kernel that synchronises in ways that are not followed.
+
+    Raises:
+        NotApplicableError: it does; the text names what it uses.
+    """
+    if match := _FOREIGN.search(text_of(tree.body)):
+        raise NotApplicableError(f"the kernel uses `{match[0].strip()}`")
+
+
 def find_staged_loop(tree: KernelTree, shape: tuple[int, int, int]) -> StagedLoop:
     """Return the first loop of a kernel that fills tiles with whole rows, for blocks of a shape.
 
     Raises:
         NotApplicableError: there is none; the text says what the first one that fills tiles does otherwise.
     """
-    if match := _FOREIGN.search(text_of(tree.body)):
-        raise NotApplicableError(f"the kernel uses `{match[0].strip()}`")
+    check_form(tree)
     tiles = find_tiles(tree)
     refused: NotApplicableError | None = None
     for node in tree.body.named_children:
@@ -145,7 +154,7 @@ def _staged(tree: KernelTree, shape: tuple[int, int, int], tiles: Mapping[str, T
     if not all(block.is_uniform(n) for n in (start, *fixed)) or variable in assigned(body).union(*map(names, fixed)):
         raise NotApplicableError("threads may take different steps")
     statements = body.named_children
-    barriers = [at for at, one in enumerate(statements) if _is_barrier(one)]
+    barriers = [at for at, one in enumerate(statements) if is_barrier(one)]
     if len(barriers) < 2:
         raise NotApplicableError("a step does not wait both before its tiles are read and after")
     filled = _filled(block, statements[: barriers[0]], statements[barriers[0] :])
@@ -162,11 +171,12 @@ def _staged(tree: KernelTree, shape: tuple[int, int, int], tiles: Mapping[str, T
         statements[barriers[0]],
     )
     _check_tiles(loop, statements[barriers[0] + 1 : barriers[-1]])
-    _check_memory(loop)
+    check_memory(tree, loop.fills, node.end_byte)
     return loop
 
 
-def _is_barrier(node: Node) -> bool:
+def is_barrier(node: Node) -> bool:
+    """Return True for `__syncthreads();`."""
     return "".join(text_of(node).split()) == "__syncthreads();"
 
 
@@ -198,13 +208,15 @@ def _filled(
                 other.append(node)
         comments = []
     fills = [one for one in fills if one.rows]
+    if any(rows.moved.terms for one in fills for rows in one.rows):
+        raise NotApplicableError("the tiles have stages of their own")
     if not fills:
         raise refused or NotApplicableError("the loop fills no tile ahead of its first barrier")
     filled = {rows.tile.name for one in fills for rows in one.rows}
     if refused is not None and any(names(one) & filled for one in other):
         raise refused
     used = set[str]().union(*(names(one) for one in (*other, *after)))
-    local = [one for one in declarations if not _declares(one) & used]
+    local = [one for one in declarations if not declared_names(one) & used]
     local += [comment for one in local for comment in said[one.id]]
     return tuple(fills), tuple(local), tuple(groups), bool(other)
 
@@ -216,7 +228,8 @@ def _is_group(block: BlockCopies, node: Node) -> bool:
     )
 
 
-def _declares(node: Node) -> set[str]:
+def declared_names(node: Node) -> set[str]:
+    """Return the names that a declaration declares."""
     found: set[str] = set()
     for inner in node.children_by_field_name("declarator"):
         while (deeper := inner.child_by_field_name("declarator")) is not None:
@@ -239,7 +252,7 @@ def _check_tiles(loop: StagedLoop, computing: Sequence[Node]) -> None:
                 continue
             if not any(one.start_byte <= use.start_byte < one.end_byte for one in places):
                 raise NotApplicableError(f"`{tile.name}` is used outside of the steps")
-        if not all(_only_reads(use) for one in computing for use in walk(one) if _is_named(use, tile.name)):
+        if not all(only_reads(use) for one in computing for use in walk(one) if _is_named(use, tile.name)):
             raise NotApplicableError(f"`{tile.name}` may be changed by what computes from it")
     for one in computing:
         for jump in walk(one):
@@ -259,7 +272,7 @@ def _leaves(jump: Node, loop: Node) -> bool:
     return parent == loop or jump.type == "goto_statement"
 
 
-def _only_reads(use: Node) -> bool:
+def only_reads(use: Node) -> bool:
     """Return True if a tile is read here, as an element or through a pointer to what is constant."""
     node, parent = use, use.parent
     while parent is not None and parent.type in (
@@ -289,28 +302,30 @@ def _is_element(node: Node) -> bool:
     return node.type in ("subscript_expression", "binary_expression") and "&" not in text_of(node)
 
 
-def _check_memory(loop: StagedLoop) -> None:
-    """Refuse a kernel that may write what it copies from, before or while it copies."""
-    kinds = {p.name: p.type for p in loop.tree.kernel.parameters}
-    sources = {rows.source for fill in loop.fills for rows in fill.rows}
+def check_memory(tree: KernelTree, fills: Sequence[Fill], until: int) -> None:
+    """Refuse a kernel that may write what it copies from, ahead of a byte offset.
+
+    Raises:
+        NotApplicableError: it may.
+    """
+    kinds = {p.name: p.type for p in tree.kernel.parameters}
+    sources = {rows.source for fill in fills for rows in fill.rows}
     if all("restrict" in kinds[name] and kinds[name].lstrip().startswith("const") for name in sources):
         return
-    for node in walk(loop.tree.body):
-        if node.start_byte >= loop.node.end_byte:
-            continue
-        if node.type == "call_expression" and _may_write(loop, node):
-            raise NotApplicableError("memory may be changed that is copied later")
-    own = loop.tree.declarations.keys() - loop.tree.pointers.keys()
-    for target in written(loop.tree.body):
+    own = tree.declarations.keys() - tree.pointers.keys()
+    for target in written(tree.body):
         base = bare(target)
         while base.type in ("subscript_expression", "field_expression"):
             base = bare(field(base, "argument"))
         known = base.type == "identifier" and (text_of(base) in own or base == bare(target))
-        if target.start_byte < loop.node.end_byte and not known:
+        if target.start_byte < until and not known:
+            raise NotApplicableError("memory may be changed that is copied later")
+    for call in walk(tree.body):
+        if call.type == "call_expression" and call.start_byte < until and _may_write(tree, fills, call):
             raise NotApplicableError("memory may be changed that is copied later")
 
 
-def _may_write(loop: StagedLoop, call: Node) -> bool:
+def _may_write(tree: KernelTree, fills: Sequence[Fill], call: Node) -> bool:
     """Return True for a call, not one that fills a tile, that is given a pointer to global memory."""
-    copies = any(fill.node.start_byte <= call.start_byte < fill.node.end_byte for fill in loop.fills)
-    return not copies and bool(names(field(call, "arguments")) & loop.tree.pointers.keys())
+    copies = any(fill.node.start_byte <= call.start_byte < fill.node.end_byte for fill in fills)
+    return not copies and bool(names(field(call, "arguments")) & tree.pointers.keys())

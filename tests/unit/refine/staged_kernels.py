@@ -169,7 +169,7 @@ extern "C" __global__ void product(const half* a, const half* b, half* c, int m,
 
 def of_whole_tiles(workload: str) -> str:
     """A workload whose sizes are multiples of the tiles'."""
-    text = re.sub(r"CASES = .*", "CASES = [dict(m=64, n=32, k=64), dict(m=32, n=96, k=16)]", workload)
+    text = re.sub(r"CASES = .*", "CASES = [dict(m=32, n=32, k=64), dict(m=32, n=64, k=16)]", workload)
     return text.replace("contiguous=True", "contiguous=True, aligned=16, listed_sizes=True")
 
 
@@ -199,6 +199,88 @@ extern "C" __global__ void product(const float* __restrict__ a, const float* __r
 """
 TURNED_WORKLOAD = of_whole_tiles(product_workload(16, 16, "64"))
 
+# Two stages, filled by a lambda; bounds along k are those of whole tiles.
+DOUBLE = """
+#include <cuda_pipeline.h>
+constexpr int T = 16, THREADS = 64;
+
+extern "C" __global__ void product(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c,
+                                   int m, int n, int k) {
+    __shared__ float left[2][T][T];
+    __shared__ float right[2][T][T + 4];
+    const int row = blockIdx.y * T, column = blockIdx.x * T;
+    float sum[4] = {};
+    auto load = [&](int stage, int k0) {
+        const int r = threadIdx.x / 4, at = threadIdx.x % 4 * 4;
+        __pipeline_memcpy_async(&left[stage][r][at], &a[(row + r) * k + k0 + at], 16);
+        __pipeline_memcpy_async(&right[stage][r][at], &b[(k0 + r) * n + column + at], 16);
+    };
+    load(0, 0);
+    __pipeline_commit();
+    for (int t = 0; t < k / T; ++t) {
+        if (t + 1 < k / T) {
+            load((t + 1) % 2, (t + 1) * T);
+        }
+        __pipeline_commit();
+        __pipeline_wait_prior(1);
+        __syncthreads();
+        for (int e = 0; e < 4; ++e) {
+            const int r = threadIdx.x / T * 4 + e;
+            for (int i = 0; i < T; ++i) sum[e] += left[t % 2][r][i] * right[t % 2][i][threadIdx.x % T];
+        }
+        __syncthreads();
+    }
+    for (int e = 0; e < 4; ++e) c[(row + threadIdx.x / T * 4 + e) * n + column + threadIdx.x % T] = sum[e];
+}
+"""
+
+# Three stages, a single barrier a step, `cp.async` in functions, a loop that fills all stages but one first.
+ROUND = """
+#include <cuda_fp16.h>
+#define STAGES 3
+#define BK 16
+__device__ void bring(void* to, const void* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from));
+}
+__device__ void close() { asm volatile("cp.async.commit_group;"); }
+template <int N> __device__ void await() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+
+__global__ void product(const half* a, const half* b, half* c, int m, int n, int k) {
+    __shared__ half left[STAGES][32][BK];
+    __shared__ half right[STAGES][BK][32];
+    const int row = blockIdx.y * 32, column = blockIdx.x * 32, tid = threadIdx.x;
+    const int steps = k / BK;
+    float sum[16] = {};
+    for (int s = 0; s < STAGES - 1; ++s) {
+        if (s < steps) {
+            bring(&left[s][tid / 2][tid % 2 * 8], a + (row + tid / 2) * k + s * BK + tid % 2 * 8);
+            bring(&right[s][tid / 4][tid % 4 * 8], b + (s * BK + tid / 4) * n + column + tid % 4 * 8);
+        }
+        close();
+    }
+    for (int t = 0; t < steps; ++t) {
+        await<STAGES - 2>();
+        __syncthreads();
+        const int ahead = t + STAGES - 1;
+        if (ahead < steps) {
+#pragma unroll
+            for (int i = tid; i < 64; i += 64) {
+                bring(&left[ahead % STAGES][i / 2][i % 2 * 8], a + (row + i / 2) * k + ahead * BK + i % 2 * 8);
+            }
+            bring(&right[ahead % STAGES][tid / 4][tid % 4 * 8], b + (ahead * BK + tid / 4) * n + column + tid % 4 * 8);
+        }
+        close();
+        const int s = t % STAGES;
+        for (int e = 0; e < 16; ++e) {
+            for (int i = 0; i < BK; ++i) {
+                sum[e] += __half2float(left[s][tid / 32 * 16 + e][i]) * __half2float(right[s][i][tid % 32]);
+            }
+        }
+    }
+    for (int e = 0; e < 16; ++e) c[(row + tid / 32 * 16 + e) * n + column + tid % 32] = __float2half(sum[e]);
+}
+"""
+
 KERNELS = {
     "plain": (PLAIN, PLAIN_WORKLOAD),
     "counted": (COUNTED, PLAIN_WORKLOAD),
@@ -207,3 +289,8 @@ KERNELS = {
     "turned": (TURNED, TURNED_WORKLOAD),
 }
 """Texts of kernels that the rewrite takes, each with its workload, by name."""
+GROUPED = {
+    "double": (DOUBLE, of_whole_tiles(product_workload(16, 16, "64"))),
+    "round": (ROUND, of_whole_tiles(product_workload(32, 32, "64", half=True))),
+}
+"""Those that have stages of their own."""

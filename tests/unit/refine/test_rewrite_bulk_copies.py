@@ -3,13 +3,15 @@ from pathlib import Path
 
 import pytest
 from rewrite_support import cuda_kernel, ptx, rewritten
-from staged_kernels import BODIES, BODIES_WORKLOAD, KERNELS, PLAIN, PLAIN_WORKLOAD, product_workload
+from staged_kernels import BODIES, BODIES_WORKLOAD, GROUPED, KERNELS, PLAIN, PLAIN_WORKLOAD, product_workload
 
 from kernel_lsp import check as checking
 from kernel_lsp.check import FileReport, find_kernel_files
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
 from kernel_lsp.refine.rewrites.bulk_copies import block_shape, rewrite, staged
+from kernel_lsp.refine.rewrites.bulk_groups import in_bulk
+from kernel_lsp.refine.rewrites.copy_groups import find_copy_groups
 from kernel_lsp.refine.rewrites.serial_loops import NotApplicableError
 from kernel_lsp.refine.rewrites.staged_loops import find_staged_loop
 from kernel_lsp.source.candidate import SourceFile
@@ -34,6 +36,13 @@ def of_kernel(tree: KernelTree, workload: str, stages: int) -> str:
     return staged(find_staged_loop(tree, shape), stages).file.text
 
 
+def grouped(text: str, workload: str) -> str:
+    """A kernel's text with its groups of copies in bulk; fails where the rewrite does not apply."""
+    file, kernel = cuda_kernel(text)
+    tree = KernelTree(file, kernel)
+    return in_bulk(find_copy_groups(tree, block_shape(tree, SourceFile(Path("workload.py"), workload)))).file.text
+
+
 def checked(folder: Path, files: dict[str, tuple[str, str]]) -> dict[str, FileReport]:
     """The reports of kernels, each with its workload, as on a machine without a GPU."""
     paths: dict[str, Path] = {}
@@ -54,10 +63,20 @@ def test_three_four_and_two_stages_are_tried_and_compile(name: str):
     assert all("cp.async.bulk" in ptx(candidate.kernel.text) for candidate in found)
 
 
-@pytest.mark.parametrize("name", params(list(KERNELS), ["plain", "turned"], str))
+@pytest.mark.parametrize("name", GROUPED)
+def test_stages_of_the_kernel_itself_are_kept(name: str):
+    text, workload = GROUPED[name]
+    (found,) = rewritten(rewrite, text, workload)
+    assert found.label == "groups of copies in bulk"
+    assert found.kernel.text == grouped(text, workload)
+    assert "cp.async.bulk" in ptx(found.kernel.text)
+
+
+@pytest.mark.parametrize("name", params([*KERNELS, *GROUPED], ["plain", "turned", "double"], str))
 def test_results_are_right_on_the_emulator_and_nothing_is_found(name: str, tmp_path: Path, no_gpu: None):
-    text, workload = KERNELS[name]
-    report = checked(tmp_path, {name: (in_stages(text, workload), workload)})[name]
+    text, workload = (KERNELS | GROUPED)[name]
+    made = (grouped if name in GROUPED else in_stages)(text, workload)
+    report = checked(tmp_path, {name: (made, workload)})[name]
     assert report.ok, report.diagnostics
     assert report.emulation is not None
     assert {finding for run in report.emulation.runs for finding in run.findings} == set()
@@ -172,3 +191,45 @@ def test_it_needs_hopper_and_room_for_the_stages():
     assert len(found) == 3
     wide = BODIES.replace("BLOCK 64", "BLOCK 1024")
     assert len(rewritten(rewrite, wide, BODIES_WORKLOAD.replace("64", "1024"))) == 1  # 16 KiB each, of 48
+
+
+DOUBLE, DOUBLE_WORKLOAD = GROUPED["double"]
+WAIT_ONE = "__pipeline_wait_prior(1);"
+NOT_GROUPED = {
+    "a way of its own": ("if (t + 1 < k / T) {", "if (t + 1 + threadIdx.x / 64 < k / T) {", "different ways"),
+    "another stage": ("load((t + 1) % 2,", "load((t + 1 + threadIdx.x / 64) % 2,", "differs between threads"),
+    "a number not known": (WAIT_ONE, "__pipeline_wait_prior(m);", "is no number"),
+    "no barrier": ("        __syncthreads();\n", "", "for all threads"),
+    "values taken along": ("[&](int stage", "[=](int stage", "lambda"),
+    "beyond the end": ("right[2][T][T + 4]", "right[1][T][T + 4]", None),
+    "changed": (
+        "        for (int e = 0; e < 4; ++e) {\n",
+        "        left[0][0][0] = 1;\n        for (int e = 0; e < 4; ++e) {\n",
+        "changed",
+    ),
+    "written ahead": ("    load(0, 0);", "    c[0] = 0;\n    load(0, 0);", None),
+}
+
+
+@pytest.mark.parametrize("name", NOT_GROUPED)
+def test_it_says_why_groups_do_not_come_in_bulk(name: str):
+    right, wrong, why = NOT_GROUPED[name]
+    assert right in DOUBLE
+    text = DOUBLE.replace(right, wrong)
+    if why is None:  # known only while it runs, or allowed by `__restrict__`
+        ptx(grouped(text, DOUBLE_WORKLOAD))
+        return
+    with pytest.raises(NotApplicableError, match=why):
+        grouped(text, DOUBLE_WORKLOAD)
+
+
+def test_a_group_that_is_not_awaited_is_found(tmp_path: Path, no_gpu: None):
+    good = grouped(DOUBLE, DOUBLE_WORKLOAD)
+    broken = {
+        "pending": ("wait_for_groups(1)", "wait_for_groups(2)"),
+        "ring": ("GROUPS = 3", "GROUPS = 1"),
+        "bytes": ("expected += sizeof(left[0]);", "expected += sizeof(left[0]) / 2;"),
+    }
+    assert all(good.count(right) == 1 for right, _ in broken.values())
+    files = {name: (good.replace(*change), DOUBLE_WORKLOAD) for name, change in broken.items()}
+    assert {name: report.ok for name, report in checked(tmp_path, files).items()} == dict.fromkeys(broken, False)
