@@ -2,8 +2,8 @@
 
 A copy is spelled in many ways: an element for each thread, a loop that strides by the block, rows and columns by `/`
 and `%`, vectors, `cp.async`. So the statements are run for every thread of the block, with numbers for what is known
-(`threadIdx`, the block's size, constants) and names for what is the same for all threads. What was written to a tile is
-then a set of rows, or it is not.
+(`threadIdx`, the block's size, constants) and names for what is the same for all threads. The elements that were
+written to a tile are then rows, or they are not.
 """
 
 import re
@@ -50,7 +50,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Guard:
+class CopyGuard:
     """`amount < 0`, which a thread asks before it copies."""
 
     amount: Polynomial
@@ -82,16 +82,16 @@ class CopiedRows:
     source: str
     offset: Polynomial
     distance: Polynomial
-    guards: tuple[Guard, ...]
+    guards: tuple[CopyGuard, ...]
 
 
 @dataclass
 class _Written:
-    """What has been written to one tile, or stage: where each element comes from, and what was asked before."""
+    """Elements that were written to one tile, or stage: where each comes from, and the guards that were passed."""
 
     moved: Polynomial
     sources: dict[int, Polynomial] = attribute(default_factory=dict[int, Polynomial])
-    guards: dict[str, Guard] = attribute(default_factory=dict[str, Guard])
+    guards: dict[str, CopyGuard] = attribute(default_factory=dict[str, CopyGuard])
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ class _ThreadRun:
         except LookupError:
             return
 
-    def step(self, node: Node, guards: tuple[Guard, ...]) -> None:
+    def step(self, node: Node, guards: tuple[CopyGuard, ...]) -> None:
         """Run one statement."""
         if node.type in ("comment", "preproc_call"):
             return
@@ -300,7 +300,7 @@ class _ThreadRun:
             address = text_of(field(one, "declarator")).startswith("*") or value.type == "pointer_expression"
             self.values[text_of(name)] = self._address(value).address if address else self._number(value)
 
-    def _loop(self, node: Node, guards: tuple[Guard, ...]) -> None:
+    def _loop(self, node: Node, guards: tuple[CopyGuard, ...]) -> None:
         head, condition, update = (field(node, name) for name in ("initializer", "condition", "update"))
         if head.type != "declaration":
             raise NotApplicableError("a loop of copies that declares no variable")
@@ -313,26 +313,26 @@ class _ThreadRun:
             held = self._asked(condition)
             if held is False:
                 return
-            if isinstance(held, Guard):
+            if isinstance(held, CopyGuard):
                 raise NotApplicableError(f"how often the loop over `{variable}` runs is not known")
             self.step(field(node, "body"), guards)
             grown = number(1) if isinstance(by, str) else self._number(by)
             self.values[variable] = self.values[variable] + grown
         raise NotApplicableError(f"the loop over `{variable}` is too long to follow")
 
-    def _branch(self, node: Node, guards: tuple[Guard, ...]) -> None:
+    def _branch(self, node: Node, guards: tuple[CopyGuard, ...]) -> None:
         then, other = field(node, "consequence"), node.child_by_field_name("alternative")
         asked = [self._asked(part) for part in _parts(field(node, "condition").named_children[0])]
         if False in asked:
             if other is not None:
                 self.step(other.named_children[0], guards)
             return
-        more = tuple(one for one in asked if isinstance(one, Guard))
+        more = tuple(one for one in asked if isinstance(one, CopyGuard))
         if more and (other is None or _targets(then) != _targets(other)):
             raise NotApplicableError("a bound leaves old values in a tile")
         self.step(then, (*guards, *more))
 
-    def _asked(self, node: Node) -> bool | Guard:
+    def _asked(self, node: Node) -> bool | CopyGuard:
         """Return what a comparison gives, or as a guard where that is not known."""
         node = bare(node)
         if node.type != "binary_expression":
@@ -350,16 +350,16 @@ class _ThreadRun:
             if operator != "==" or difference is None:
                 raise NotApplicableError(f"`{text_of(node)}` is no bound")
             return difference == 0
-        return Guard(amount) if amount.value is None else amount.value < 0
+        return CopyGuard(amount) if amount.value is None else amount.value < 0
 
-    def _expression(self, node: Node, guards: tuple[Guard, ...]) -> None:
+    def _expression(self, node: Node, guards: tuple[CopyGuard, ...]) -> None:
         if node.type == "assignment_expression" and text_of(field(node, "operator")) == "=":
             value = bare(field(node, "right"))
             if value.type == "conditional_expression":
                 asked = [self._asked(part) for part in _parts(field(value, "condition"))]
                 if False in asked:
                     raise NotApplicableError("a tile that not every thread fills from memory")
-                guards = (*guards, *(one for one in asked if isinstance(one, Guard)))
+                guards = (*guards, *(one for one in asked if isinstance(one, CopyGuard)))
                 value = bare(field(value, "consequence"))
             if value.type == "call_expression" and text_of(field(value, "function")) == "__ldg":
                 source = self._address(field(value, "arguments").named_children[0])
@@ -375,7 +375,7 @@ class _ThreadRun:
         elif not self.block.is_bookkeeping(name) or (name == _WAIT and text_of(given[0]) != "0"):
             raise NotApplicableError(f"`{text_of(node)}` is no copy")
 
-    def _copied_async(self, node: Node, name: str, given: Sequence[Node], guards: tuple[Guard, ...]) -> None:
+    def _copied_async(self, node: Node, name: str, given: Sequence[Node], guards: tuple[CopyGuard, ...]) -> None:
         size = self.block.async_helpers.get(name)
         if len(given) != (2 if size is not None else 3):
             raise NotApplicableError(f"`{text_of(node)}` may copy less than it fills")
@@ -387,7 +387,7 @@ class _ThreadRun:
             raise NotApplicableError(f"`{text_of(node)}` copies parts of elements")
         self._copied(replace(target, elements=size // width), replace(source, elements=size // width), guards)
 
-    def _copied(self, target: _Place, source: _Place, guards: tuple[Guard, ...]) -> None:
+    def _copied(self, target: _Place, source: _Place, guards: tuple[CopyGuard, ...]) -> None:
         tile = next((key[0] for key in target.address.terms if len(key) == 1 and key[0] in self.block.tiles), None)
         if tile is None or target.elements != source.elements:
             raise NotApplicableError("a copy to a place that is not known")
@@ -561,7 +561,7 @@ def _combined(operator: str, left: Polynomial, right: Polynomial) -> Polynomial 
     return number(known[operator]) if operator in known else None
 
 
-def _note(guards: dict[str, Guard], guard: Guard) -> None:
+def _note(guards: dict[str, CopyGuard], guard: CopyGuard) -> None:
     """Keep the strictest guard of each kind: those that differ by a number."""
     rest = {key: n for key, n in guard.amount.terms.items() if key}
     kind, amount = str(Polynomial(rest)), guard.amount.terms.get((), 0)

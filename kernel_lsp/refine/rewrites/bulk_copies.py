@@ -3,8 +3,8 @@
 A loop that loads a tile, waits, computes and waits again leaves memory idle while it computes. Here a ring of stages is
 filled by the copy engine: a thread asks for a whole row of a tile with one instruction, which takes no registers and no
 further instructions, and an `mbarrier` for each stage tells when all announced bytes have come. No tensor map is
-needed, as a row is contiguous. What a bulk copy cannot do, parts of 16 bytes and bounds in the middle of a tile, is
-asked at run time for each step; where it is needed, threads copy as before. Sums are formed in the same order.
+needed, as a row is contiguous. Bulk copies bring no parts of 16 bytes and know no bounds in the middle of a tile: if a
+step needs these, which is asked at run time, threads copy as before. Sums are formed in the same order.
 """
 
 from collections.abc import Iterator

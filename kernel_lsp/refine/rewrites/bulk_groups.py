@@ -1,8 +1,8 @@
-"""Fill the stages of a `cp.async` pipeline by bulk copies (sm_90 and later), with stages and order as they are.
+"""TileFill the stages of a `cp.async` pipeline by bulk copies (sm_90 and later), with stages and order as they are.
 
 `cp.async` moves 16 bytes with each thread's instruction; a bulk copy moves a row with one. Groups of copies stay what
-they are: each has a barrier of its own, of a ring, and is awaited where it was. What a bulk copy cannot do, at bounds
-and for what is not aligned, threads do as before, in the same group.
+they are: each has a barrier of its own, of a ring, and is awaited where it was. Rows that cross a bound or are not
+aligned are copied by threads as before, in the same group.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from kernel_lsp.refine.rewrites.bulk_text import (
     thread_number,
 )
 from kernel_lsp.refine.rewrites.copy_groups import CopyGroups
-from kernel_lsp.refine.rewrites.staged_loops import Fill
+from kernel_lsp.refine.rewrites.staged_loops import TileFill
 from kernel_lsp.source.text import Edit, Span
 from kernel_lsp.source.trees import span_of, text_of
 
@@ -94,7 +94,7 @@ class _Grouped:
         yield f"    if ({by_threads}) bulk::publish_writes();"
         yield "};"
 
-    def _filled(self, fill: Fill) -> Edit:
+    def _filled(self, fill: TileFill) -> Edit:
         """Return the edit that lets bulk copies fill rows where they can."""
         text, names = self.groups.tree.file.text, self.names
         pad, span = indent_at(text, fill.node.start_byte), span_of(fill.node)

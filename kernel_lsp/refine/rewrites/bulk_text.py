@@ -6,7 +6,7 @@ from math import prod
 
 from kernel_lsp.refine.rewrites.affine import Polynomial, number
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
-from kernel_lsp.refine.rewrites.block_copies import CopiedRows, Guard, Tile
+from kernel_lsp.refine.rewrites.block_copies import CopiedRows, CopyGuard, Tile
 from kernel_lsp.refine.rewrites.launch_sites import closed
 from kernel_lsp.refine.rewrites.serial_loops import NotApplicableError
 from kernel_lsp.source.text import Edit, Span
@@ -87,7 +87,7 @@ def helpers(tree: KernelTree) -> Edit:
 
 
 def aligned(tree: KernelTree, tiles: Iterable[Tile]) -> Iterator[Edit]:
-    """Yield the edits that align tiles as bulk copies want them, where a declaration says nothing of it."""
+    """Yield the edits that align tiles as bulk copies want them, where a declaration does not say it."""
     declarations = [tree.declarations[tile.name][0] for tile in tiles]
     for node in {one.id: one for one in declarations}.values():
         if "align" not in text_of(node):
@@ -138,7 +138,7 @@ def _signed(amount: Polynomial, sign: int) -> Polynomial:
     return Polynomial({key: abs(n) for key, n in amount.terms.items() if n * sign > 0})
 
 
-def _bound(guard: Guard) -> str:
+def _bound(guard: CopyGuard) -> str:
     """Return a guard as an inequality without negative factors."""
     return f"{_sum(_signed(guard.amount, 1))} < {_sum(_signed(guard.amount, -1))}"
 

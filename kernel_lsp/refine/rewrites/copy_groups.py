@@ -12,7 +12,7 @@ from kernel_lsp.refine.rewrites.block_copies import BlockCopies, Tile
 from kernel_lsp.refine.rewrites.loops import loop_step
 from kernel_lsp.refine.rewrites.serial_loops import NotApplicableError
 from kernel_lsp.refine.rewrites.staged_loops import (
-    Fill,
+    TileFill,
     check_form,
     check_memory,
     declared_names,
@@ -51,7 +51,7 @@ class CopyGroups:
 
     tree: KernelTree
     shape: tuple[int, int, int]
-    fills: tuple[Fill, ...]
+    fills: tuple[TileFill, ...]
     closes: tuple[Node, ...]
     waits: tuple[Wait, ...]
     under_way: int
@@ -141,7 +141,7 @@ class _Finder:
         return BlockCopies(self.tree, self.shape, self.tiles, own, node.start_byte, node.end_byte)
 
     def _same_for_all(self, node: Node) -> frozenset[str]:
-        """Return the variables of loops and lambdas around a node, if all threads take the same way to it.
+        """Return the variables of loops and lambdas around a node, if all threads take the same way there.
 
         Raises:
             NotApplicableError: they may not.
@@ -198,9 +198,9 @@ class _Finder:
         head = made.child_by_field_name("declarator")
         return frozenset(names(head)) if head is not None else frozenset()
 
-    def _fills(self) -> list[Fill]:
+    def _fills(self) -> list[TileFill]:
         """Return the largest statements that do nothing but fill tiles asynchronously."""
-        fills: list[Fill] = []
+        fills: list[TileFill] = []
         refused: NotApplicableError | None = None
         for node, name in self._calls():
             helpers = self._block(node, frozenset()).async_helpers
@@ -214,9 +214,9 @@ class _Finder:
             raise refused or NotApplicableError("the kernel copies nothing asynchronously")
         return fills
 
-    def _fill(self, call: Node) -> Fill:
+    def _fill(self, call: Node) -> TileFill:
         """Return the largest statement around a copy that fills tiles, and does nothing else."""
-        found: Fill | None = None
+        found: TileFill | None = None
         refused: NotApplicableError | None = None
         node: Node | None = call
         while node is not None and node != self.tree.body and node.type != "lambda_expression":
@@ -225,7 +225,7 @@ class _Finder:
                     rows = self._block(node, self._same_for_all(node)).rows(node, self._declared(node))
                     if any(inner.type == "expression_statement" and self._is_wait(inner) for inner in walk(node)):
                         break
-                    found = Fill(node, (), rows)
+                    found = TileFill(node, (), rows)
                 except NotApplicableError as error:
                     if found is not None:
                         break
@@ -259,7 +259,7 @@ class _Finder:
             raise NotApplicableError("no loop of the whole block waits for groups and for all threads")
         return loops[0]
 
-    def _check_tiles(self, fills: list[Fill]) -> None:
+    def _check_tiles(self, fills: list[TileFill]) -> None:
         """Refuse tiles that threads write otherwise."""
         filled = {rows.tile.name for fill in fills for rows in fill.rows}
         for use in walk(self.tree.body):

@@ -21,8 +21,8 @@ _READERS = re.compile(r"(?:wmma::)?load_matrix_sync|__cvta_generic_to_shared|\w*
 
 
 @dataclass(frozen=True)
-class Fill:
-    """A statement that fills rows of tiles, with the comments that belong to it."""
+class TileFill:
+    """A statement that fills rows of tiles, with its comments."""
 
     node: Node
     comments: tuple[Node, ...]
@@ -57,7 +57,7 @@ class StagedLoop:
     start: Node
     limit: Node
     step: str
-    fills: tuple[Fill, ...]
+    fills: tuple[TileFill, ...]
     local: tuple[Node, ...]
     groups: tuple[Node, ...]
     mixed: bool
@@ -182,9 +182,9 @@ def is_barrier(node: Node) -> bool:
 
 def _filled(
     block: BlockCopies, ahead: Sequence[Node], after: Sequence[Node]
-) -> tuple[tuple[Fill, ...], tuple[Node, ...], tuple[Node, ...], bool]:
+) -> tuple[tuple[TileFill, ...], tuple[Node, ...], tuple[Node, ...], bool]:
     """Return what fills tiles ahead of the first barrier, what else belongs to that, and if there is more."""
-    fills: list[Fill] = []
+    fills: list[TileFill] = []
     declarations: list[Node] = []
     said: dict[int, list[Node]] = {}
     groups: list[Node] = []
@@ -202,7 +202,7 @@ def _filled(
             groups.append(node)
         else:
             try:
-                fills.append(Fill(node, tuple(comments), block.rows(node, declarations)))
+                fills.append(TileFill(node, tuple(comments), block.rows(node, declarations)))
             except NotApplicableError as error:
                 refused = refused or error
                 other.append(node)
@@ -302,7 +302,7 @@ def _is_element(node: Node) -> bool:
     return node.type in ("subscript_expression", "binary_expression") and "&" not in text_of(node)
 
 
-def check_memory(tree: KernelTree, fills: Sequence[Fill], until: int) -> None:
+def check_memory(tree: KernelTree, fills: Sequence[TileFill], until: int) -> None:
     """Refuse a kernel that may write what it copies from, ahead of a byte offset.
 
     Raises:
@@ -325,7 +325,7 @@ def check_memory(tree: KernelTree, fills: Sequence[Fill], until: int) -> None:
             raise NotApplicableError("memory may be changed that is copied later")
 
 
-def _may_write(tree: KernelTree, fills: Sequence[Fill], call: Node) -> bool:
+def _may_write(tree: KernelTree, fills: Sequence[TileFill], call: Node) -> bool:
     """Return True for a call, not one that fills a tile, that is given a pointer to global memory."""
     copies = any(fill.node.start_byte <= call.start_byte < fill.node.end_byte for fill in fills)
     return not copies and bool(names(field(call, "arguments")) & tree.pointers.keys())
