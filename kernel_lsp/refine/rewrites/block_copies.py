@@ -36,6 +36,7 @@ _ASYNC = "__pipeline_memcpy_async"
 _COMMIT, _WAIT = "__pipeline_commit", "__pipeline_wait_prior"
 _UNIFORM = {"blockIdx", "blockDim", "gridDim", "min", "max", "sizeof"}
 _GROUPS = re.compile(r"cp\.async\.(commit_group|wait_all|wait_group\s+0)")
+_VECTOR_MACRO = re.compile(r"\(?(?:reinterpret_cast<(?P<new>[^<>]+)>|\(\((?P<old>[^()]+)\))\(&\(\w+\)\)\)?\[0\]\)?")
 _INSTRUCTION = re.compile(r"cp\.async\.c[ag]\.shared[\w.:]*global.*?\[%0\], *\[%1\], *(?P<bytes>\d+|%2)\s*;", re.DOTALL)
 
 
@@ -243,6 +244,17 @@ class BlockCopies:
                     found[name] = int(match["bytes"]) if match["bytes"].isdigit() else None
         return found
 
+    @cached_property
+    def vector_macros(self) -> dict[str, str]:
+        """Return macros that see an element as the first one of a vector, with the type of the pointer to that."""
+        found: dict[str, str] = {}
+        for node in walk(self.tree.root):
+            value = node.child_by_field_name("value") if node.type == "preproc_function_def" else None
+            plain = re.sub(r"\s+(?=\*)", "", text_of(value)).strip() if value is not None else ""
+            if match := _VECTOR_MACRO.fullmatch(plain):
+                found[text_of(field(node, "name"))] = match["new"] or match["old"]
+        return found
+
     def is_bookkeeping(self, name: str) -> bool:
         """Return True for a call that closes or awaits a group of asynchronous copies: all of them."""
         if name in (_COMMIT, _WAIT):
@@ -406,6 +418,8 @@ class _ThreadRun:
         """Return an element that is read or written: `array[index]`, `*pointer`, or a vector of them."""
         if node.type == "pointer_expression" and text_of(node).startswith("*"):
             return self._address(bare_pointer(field(node, "argument")))
+        if node.type == "call_expression" and (wide := self.block.vector_macros.get(text_of(field(node, "function")))):
+            return self._as_vector(self._element(field(node, "arguments").named_children[0]), wide)
         if node.type != "subscript_expression":
             raise NotApplicableError(f"`{text_of(node)}` is no element of an array")
         subscripts: list[Polynomial] = []
@@ -427,22 +441,23 @@ class _ThreadRun:
             raise NotApplicableError(f"`{text_of(node)}` has too many indices")
         return replace(base, address=base.address + subscripts[0] * number(base.elements))
 
+    def _as_vector(self, place: _Place, kind: str) -> _Place:
+        """Return a place as a pointer of a type sees it: as several elements, where that is a vector."""
+        match = _VECTOR.fullmatch(kind)
+        wide = match["type"] if match else ""
+        if wide in ("void", "char") or wide == place.type:
+            return place
+        lanes, left = divmod(_SIZES.get(wide, 0), element_bytes(self.block.tree, place.type))
+        if left or not lanes:
+            raise NotApplicableError(f"a cast to `{kind}`")
+        return replace(place, elements=lanes)
+
     def _address(self, node: Node) -> _Place:
         """Return an address: a pointer, an array, or the address of an element, with the elements of a vector cast."""
         node = bare_pointer(node)
         cast = _cast(node)
         if cast is not None:
-            kind, inner = cast
-            place, match = self._address(inner), _VECTOR.fullmatch(kind)
-            wide = match["type"] if match else ""
-            if wide in ("void", "char") or wide == place.type:
-                return place
-            if wide not in _SIZES:
-                raise NotApplicableError(f"a cast to `{kind}`")
-            lanes, left = divmod(_SIZES[wide], element_bytes(self.block.tree, place.type))
-            if left or not lanes:
-                raise NotApplicableError(f"a cast to `{kind}`")
-            return replace(place, elements=lanes)
+            return self._as_vector(self._address(cast[1]), cast[0])
         if node.type == "pointer_expression" and text_of(node).startswith("&"):
             return self._element(bare_pointer(field(node, "argument")))
         if node.type == "subscript_expression":

@@ -122,6 +122,23 @@ def test_what_cannot_come_in_bulk_is_still_brought_by_threads():
     assert "left[16][17];" in kernel
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "(reinterpret_cast<float4 *>(&(x))[0])",
+        "(reinterpret_cast<const float4*>(&(x))[0])",
+        "(((float4*)(&(x)))[0])",
+        "((float4*)(&(x)))[0]",
+    ],
+)
+def test_vectors_by_a_macro_are_vectors(body: str):
+    text, workload = KERNELS["turned"]
+    copied = "FLOAT4(right[tid / 4][tid % 4 * 4]) = FLOAT4(b[(k0 + tid / 4) * n + column0 + tid % 4 * 4]);"
+    start = text.index("reinterpret_cast<float4*>(&right")
+    changed = f"#define FLOAT4(x) {body}\n" + text[:start] + copied + text[text.index(";", start) + 1 :]
+    assert "bulk::copy(right[stage][threadIdx.x]," in in_stages(changed, workload)
+
+
 def test_a_second_kernel_shares_the_functions():
     file = SourceFile(Path("kernel.cu"), in_stages(PLAIN, PLAIN_WORKLOAD) + BODIES)
     (_, bodies) = find_kernels(file.text, file.path)
