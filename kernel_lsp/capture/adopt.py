@@ -14,7 +14,7 @@ _NARROW_RANGE = 1e-12
 
 def adopted_name(capture: Capture) -> str:
     """Return the name of the workload file that a capture is written out as."""
-    return f"{Path(capture.kernel).stem}_{capture.function}_workload.py"
+    return f"{Path(capture.kernel).stem}_{capture.plain_name}_workload.py"
 
 
 def adopted_workload(capture: Capture, folder: Path) -> SourceFile:
@@ -136,6 +136,9 @@ def _launch(capture: Capture, case: CapturedCase) -> list[str]:
     given = ", ".join(
         f"{name}={_given(name, one)}" if named else _given(name, one) for name, one in case.arguments.items()
     )
+    if (alone := capture.launched) is not None:
+        called = f"module[{capture.function!r}][{alone.grid}, {alone.block}, {alone.shared}]"
+        return [f"{called}({given})", f"return {_tuple(list(capture.mutated))}"]
     lines = [
         f"returned = module.{capture.function}({given})",
         "returned = returned if isinstance(returned, (tuple, list)) else (returned,)",

@@ -1,7 +1,8 @@
 """Reads and adds up the GPU times that the recorder in a program's processes wrote."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -83,11 +84,7 @@ class DeviceRecord:
 def read_device(folder: Path) -> DeviceRecord:
     """Return the sums of all records in a folder; one that cannot be read is left out."""
     found, kernels = DeviceRecord(), dict[str, DeviceKernel]()
-    for path in sorted(folder.glob(f"*{_SUFFIX}")):
-        try:
-            document = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError):
-            continue
+    for document in _documents(folder):
         of_process = dict[str, DeviceKernel]()
         for one in document["kernels"]:
             _add(of_process, _kernel(one))
@@ -103,6 +100,28 @@ def read_device(folder: Path) -> DeviceRecord:
             snapshot_why=_with(found.snapshot_why, document["snapshot_why"]),
         )
     return replace(found, kernels=tuple(sorted(kernels.values(), key=lambda one: (-one.seconds, one.symbol))))
+
+
+def launches_of(folder: Path, symbol: str, grid: Sequence[int], block: Sequence[int]) -> tuple[int, int, float, float]:
+    """Return the number of launches of a kernel, that of those with this grid and block, the GPU seconds of the latter,
+    and those of all kernels, by the records in a folder.
+    """
+    launches, same, seconds, whole = 0, 0, 0.0, 0.0
+    for document in _documents(folder):
+        for one in document["kernels"]:
+            whole += one["ns"] / 1e9
+            if one["symbol"] != symbol:
+                continue
+            launches += one["launches"]
+            if [*grid] == one["grid"] and [*block] == one["block"]:
+                same, seconds = same + one["launches"], seconds + one["ns"] / 1e9
+    return launches, same, seconds, whole
+
+
+def _documents(folder: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(folder.glob(f"*{_SUFFIX}")):
+        with suppress(OSError, ValueError):
+            yield cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
 
 
 def _kernel(one: Mapping[str, Any]) -> DeviceKernel:

@@ -9,9 +9,10 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kernel_lsp.capture.alone import NoWorkloadError, capture_alone
 from kernel_lsp.capture.device_level import ChosenLaunch, DeviceLevel, device_level
 from kernel_lsp.capture.program_record import ProgramRecord, read_seen
 from kernel_lsp.capture.snapshot import Snapshot, keep_snapshots
@@ -36,6 +37,7 @@ class Captured:
         unable: why other processes could not, though they were to.
         untimed: why GPU time was not recorded, though the machine has a GPU; empty if it was.
         snapshots: the launches whose memory was kept.
+        unmade: why no workload was made of a kept launch, by its kernel's name.
     """
 
     code: int
@@ -45,6 +47,7 @@ class Captured:
     unable: tuple[str, ...] = ()
     untimed: str = ""
     snapshots: tuple[Snapshot, ...] = ()
+    unmade: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def capture_program(
@@ -86,8 +89,26 @@ def capture_program(
         seen = read_seen(Path(scratch))
         emulated, unable = read_processes(Path(scratch)), read_unable(Path(scratch))
         snapshots = tuple(keep_snapshots(Path(scratch), folder))
+        seen, unmade = _with_alone(seen, snapshots, program_name(command), Path(scratch))
     written = tuple(_write(capture, folder) for capture in seen.captures)
-    return Captured(code, seen, written, emulated, unable, _untimed(level, seen), snapshots)
+    return Captured(code, seen, written, emulated, unable, _untimed(level, seen), snapshots, unmade)
+
+
+def _with_alone(
+    seen: ProgramRecord, snapshots: Sequence[Snapshot], program: str, records: Path
+) -> tuple[ProgramRecord, dict[str, str]]:
+    """Return the record with captures of kept launches that no captured function made, and why others have none."""
+    unmade = dict[str, str]()
+    for snapshot in snapshots:
+        if any(one.symbol == snapshot.symbol for made in seen.captures for one in seen.on_device.kernels_of(made)):
+            continue
+        try:
+            made = capture_alone(snapshot, program, records)
+        except NoWorkloadError as error:
+            unmade[snapshot.name] = error.message
+        else:
+            seen = replace(seen, captures=(*seen.captures, made))
+    return seen, unmade
 
 
 def _untimed(level: DeviceLevel, seen: ProgramRecord) -> str:

@@ -24,21 +24,32 @@ class Snapshot:
         symbol: the kernel's name in the machine code.
         grid: number of blocks in x, y, z.
         block: number of threads in x, y, z.
-        blocks: bytes of each allocation that its arguments lead to.
+        memory: address and bytes of each allocation that its arguments lead to.
         host_pointers: number of arguments that point into the host's memory, which is not kept.
+        shared: bytes of dynamic shared memory.
+        parameters: offset and bytes of each parameter in `arguments`.
+        arguments: the arguments, as the kernel got them.
     """
 
     folder: Path
     symbol: str
     grid: tuple[int, ...]
     block: tuple[int, ...]
-    blocks: tuple[int, ...]
+    memory: tuple[tuple[int, int], ...]
     host_pointers: int = 0
+    shared: int = 0
+    parameters: tuple[tuple[int, int], ...] = ()
+    arguments: bytes = b""
 
     @property
     def name(self) -> str:
         """Return the kernel's name as in C++."""
         return kernel_name(self.symbol)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of memory that are kept."""
+        return sum(size for _, size in self.memory)
 
     @property
     def cubin(self) -> Path:
@@ -60,13 +71,18 @@ def read_snapshot(folder: Path) -> Snapshot:
         rows = [line.split() for line in lines[1:]]
         symbol = next(row[1] for row in rows if row[0] == "symbol")
         grid, block = (tuple(map(int, next(row for row in rows if row[0] == key)[1:])) for key in ("grid", "block"))
-        blocks = tuple(int(row[2]) for row in rows if row[0] == "memory")
+        memory, parameters = (
+            tuple((int(row[1]), int(row[2])) for row in rows if row[0] == key) for key in ("memory", "parameter")
+        )
         hosts = sum(row[0] == "host" for row in rows)
+        shared = int(next(row for row in rows if row[0] == "shared")[1])
+        arguments = next(row[1] for row in rows if row[0] == "arguments").removeprefix("-")
+        given = bytes.fromhex(arguments)
     except OSError as error:
         raise SourceError(f"there is no snapshot here: {error.strerror}", folder, fix=fix) from None
     except (StopIteration, IndexError, ValueError):
         raise SourceError("this snapshot is damaged", folder, fix=fix) from None
-    return Snapshot(folder, symbol, grid, block, blocks, hosts)
+    return Snapshot(folder, symbol, grid, block, memory, hosts, shared, parameters, given)
 
 
 def keep_snapshots(scratch: Path, folder: Path) -> Iterator[Snapshot]:

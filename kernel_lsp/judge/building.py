@@ -97,12 +97,12 @@ class Builders:
         if not workload.captured or source_part(baseline.language).python:
             return {}
         capture = read_capture(workload.source.text, workload.source.path)
-        texts, read, made = [capture.text], self._allow(workload, baseline), dict[str, ExtensionBuild]()
+        texts, read, made = [capture.reference_text], self._allow(workload, baseline), dict[str, ExtensionBuild]()
         with contextlib.suppress(LiftError):
-            texts.append(lifted_cuda(capture.text))
+            texts.append(lifted_cuda(capture.reference_text))
         for text in texts:
             version = replace(baseline, kernel=replace(baseline.kernel, text=text))
-            names = [name for name in find_host_functions(text) if name.rpartition("::")[2] == capture.function]
+            names = [name for name in find_host_functions(text) if name.rpartition("::")[2] == capture.called]
             request = cuda_file_request(version.kernel.path.absolute(), text, names)
             with contextlib.suppress(WorkerFailure, WorkerDied, WorkerTimedOut, CannotJudgeError):
                 made[text] = await self._extension(request, version, self.arch, read)

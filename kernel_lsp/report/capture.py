@@ -37,6 +37,7 @@ def captured_view(captured: Captured, command: str) -> RenderableType:
         made = f"{count_text(len(captured.written), 'workload')} in {captured.written[0].parent}"
         lines.append(Text(f"{made}: found by `kernel-lsp check FILE`."))
     lines += [Text(snapshot_text(snapshot)) for snapshot in captured.snapshots]
+    lines += [Text(f"No workload of {_shortened(name)}: {why}.", "dim") for name, why in captured.unmade.items()]
     return Group(*lines)
 
 
@@ -184,7 +185,7 @@ def _grid(sizes: tuple[int, ...]) -> str:
 
 def snapshot_text(snapshot: Snapshot) -> str:
     """Return one line about a snapshot: kernel, size and folder."""
-    size = size_text(sum(snapshot.blocks))
+    size = size_text(snapshot.nbytes)
     return f"{_shortened(snapshot.name)}: one launch with {size} of memory in {snapshot.folder}, for `capture replay`"
 
 

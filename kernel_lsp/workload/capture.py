@@ -6,6 +6,7 @@ A capture is data, a JSON document. `captured.py` makes it a workload. Nothing h
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +19,9 @@ FOLDER = Path(".kernel-lsp") / "captures"
 """Folder of captures, below the one that a program was captured in."""
 SUFFIX = ".capture.json"
 _SIGN = '{"kernel_lsp_capture":'
+LAUNCHER = "kernel_lsp_launch"
+"""Name of the host function by which a kernel that was captured alone is launched as it was."""
+_HALVES = re.compile(r"\b(?:__)?(?:nv_)?(?:half|bfloat16)2?\b|\b__nv_bfloat162?\b")
 Described = Mapping[str, Any]
 """An argument as plain data, as `capture/inject/describe.py` writes it."""
 
@@ -42,8 +46,25 @@ class CapturedCase:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchedAlone:
+    """The launch of a kernel by a program whose functions are not seen, such as one in C++.
+
+    Attributes:
+        grid: number of blocks in x, y, z.
+        block: number of threads in x, y, z.
+        shared: bytes of dynamic shared memory.
+        types: types of the kernel's parameters, as in C++.
+    """
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    types: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Capture:
-    """The record of one function that launches kernels.
+    """The record of one function that launches kernels, or of a kernel that was launched by a function not seen.
 
     Attributes:
         program: name of the recorded program.
@@ -58,6 +79,7 @@ class Capture:
         seconds: host time within all calls of this function; 0 if it is not known.
         gpu_seconds: GPU time of its kernels in the program; 0 if it was not recorded.
         program_gpu_seconds: GPU time of all of the program's kernels; 0 if it was not recorded.
+        launched: how `function`, a kernel, was launched; None for a function that launches kernels itself.
     """
 
     program: str
@@ -72,6 +94,27 @@ class Capture:
     seconds: float = 0.0
     gpu_seconds: float = 0.0
     program_gpu_seconds: float = 0.0
+    launched: LaunchedAlone | None = None
+
+    @property
+    def called(self) -> str:
+        """Return the name of the function of `reference_text` that is called."""
+        return self.function if self.launched is None else LAUNCHER
+
+    @property
+    def reference_text(self) -> str:
+        """Return `text`; for a kernel with a host function after it that launches it as the program did."""
+        if (made := self.launched) is None:
+            return self.text
+        names = [f"a{number}" for number in range(len(made.types))]
+        given = ", ".join(f"{kind} {name}" for kind, name in zip(made.types, names, strict=True))
+        grid, block = (f"dim3({', '.join(map(str, sizes))})" for sizes in (made.grid, made.block))
+        shared, room = str(made.shared), ""
+        if made.shared:  # in float64 these bytes are twice as many, or four times
+            shared += " * (sizeof(float) / 4)" * (2 if _HALVES.search(self.text) else 1)
+            room = f"cudaFuncSetAttribute({self.function}, cudaFuncAttributeMaxDynamicSharedMemorySize, {shared}); "
+        launch = f"{self.function}<<<{grid}, {block}, {shared}>>>({', '.join(names)});"
+        return f"{self.text}\nvoid {LAUNCHER}({given}) {{ {room}{launch} }}\n"
 
     @property
     def on_gpu(self) -> bool:
@@ -97,7 +140,12 @@ class Capture:
     def file_name(self) -> str:
         """Return its file's name: the same for every run of any program."""
         digest = hashlib.sha256(self.kernel.encode()).hexdigest()[:8]
-        return f"{Path(self.kernel).stem}.{self.function}.{digest}{SUFFIX}"
+        return f"{Path(self.kernel).stem}.{self.plain_name}.{digest}{SUFFIX}"
+
+    @property
+    def plain_name(self) -> str:
+        """Return the function's name as part of a file's, without what template arguments and namespaces bring."""
+        return re.sub(r"\W+", "_", self.function)
 
     @property
     def mutated(self) -> tuple[str, ...]:
@@ -128,9 +176,15 @@ def read_capture(text: str, path: Path) -> Capture:
             raise WorkloadError("this capture was written by another version of Kernel LSP", path, fix=fix)
         cases = tuple(_case(case) for case in document.pop("cases"))
         kernels = tuple(document.pop("kernels"))
-        return Capture(cases=cases, kernels=kernels, **document)
+        launched = document.pop("launched", None)
+        alone = None if launched is None else LaunchedAlone(**{k: _whole(v) for k, v in launched.items()})
+        return Capture(cases=cases, kernels=kernels, launched=alone, **document)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise WorkloadError(f"this capture cannot be read: {error}", path, fix=fix) from None
+
+
+def _whole(value: Any) -> Any:
+    return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
 
 
 def _case(document: dict[str, Any]) -> CapturedCase:

@@ -64,14 +64,14 @@ class CapturedFunction:
         """Return its results on a rung; tensors among `leaves` are not changed, and may be wider than they were."""
         seen = self.capture.cases[case["case"]]
         given = [_as_on(rung, leaf.described, value) for leaf, value in zip(leaves_of(seen), leaves, strict=True)]
-        text, wide = self.capture.text, rung == "float64"
+        text, wide = self.capture.reference_text, rung == "float64"
         if not wide:
             module = self._module(text)
         elif is_python(Path(self.capture.kernel)):
             module = _copy_in_float64(self._module(text), text)
         else:
             module = self._module(lifted_cuda(text))
-        return call(self.capture, module, given, wide=wide)
+        return call(self.capture, _function_of(module, self.capture.called), given, wide=wide)
 
     def _module(self, text: str) -> ModuleType:
         if text not in self._modules:
@@ -109,24 +109,34 @@ def bind_captured(text: str, path: Path) -> Callable[..., tuple[object, ...]]:
     """Return the `launch` of a captured workload, which takes a module and the leaves."""
     capture = read_capture(text, path)
 
-    def launch(module: ModuleType, *leaves: object) -> tuple[object, ...]:
-        return call(capture, module, leaves)
+    def launch(module: Any, *leaves: object) -> tuple[object, ...]:
+        if (alone := capture.launched) is None:
+            return call(capture, _function_of(module, capture.function), leaves)
+        return call(capture, module[capture.function][alone.grid, alone.block, alone.shared], leaves)
 
     return launch
 
 
-def call(capture: Capture, module: ModuleType, leaves: Sequence[object], *, wide: bool = False) -> tuple[object, ...]:
-    """Call the function of a module; return the tensors that it returns, and those that it changes.
-
-    Returned inputs that it did not change are left out.
+def _function_of(module: ModuleType, name: str) -> Callable[..., object]:
+    """Return the function of a module.
 
     Raises:
-        WorkloadError: the module does not have the function.
+        WorkloadError: the module does not have it.
     """
-    function = getattr(module, capture.function, None)
+    function = getattr(module, name, None)
     if function is None:
         fix = "Capture the program again, or name another workload with --workload."
-        raise WorkloadError(f"the captured function `{capture.function}` is no longer there", fix=fix)
+        raise WorkloadError(f"the captured function `{name}` is no longer there", fix=fix)
+    return function
+
+
+def call(
+    capture: Capture, function: Callable[..., object], leaves: Sequence[object], *, wide: bool = False
+) -> tuple[object, ...]:
+    """Call a version of a captured function; return the tensors that it returns, and those that it changes.
+
+    Returned inputs that it did not change are left out.
+    """
     case = capture.cases[0]
     names = [leaf.name for leaf in leaves_of(case)]
     by_name = dict(zip(names, leaves, strict=True))

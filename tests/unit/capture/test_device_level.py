@@ -97,7 +97,7 @@ def test_a_program_that_is_killed_keeps_what_was_seen(stub: Stub, cache: Path, t
 
 def test_a_struct_of_pointers_is_replayed_to_the_bit(stub: Stub, cache: Path, tmp_path: Path):
     snapshot = kept(stub, cache, tmp_path, "scale_view")
-    assert (snapshot.grid, snapshot.block, snapshot.blocks) == ((8, 1, 1), (128, 1, 1), (4096, 4096))
+    assert (snapshot.grid, snapshot.block, snapshot.nbytes) == ((8, 1, 1), (128, 1, 1), 8192)
     done = replay(snapshot, cache)
     assert (done.same_addresses, done.wrong, done.unstable) == (True, 0, 0)
     assert (done.nbytes, done.own) == (2 * 4096 + 16, True)
@@ -109,7 +109,7 @@ def test_a_struct_of_pointers_is_replayed_to_the_bit(stub: Stub, cache: Path, tm
 def test_a_table_of_pointers_and_a_variable_are_followed(stub: Stub, cache: Path, tmp_path: Path):
     """The third launch: its rows and the counter in `c_bias` are no longer what the program began with."""
     snapshot = kept(stub, cache, tmp_path, "batched", launch=3)
-    assert sorted(snapshot.blocks) == [16, 400, 400]
+    assert sorted(size for _, size in snapshot.memory) == [16, 400, 400]
     done = replay(snapshot, cache)
     assert (done.wrong, done.unstable, done.same_addresses) == (0, 0, True)
     assert done.nbytes == 816 + 16
@@ -312,3 +312,21 @@ def test_our_layouts_are_those_of_nvidias_headers(tmp_path: Path):
     (tmp_path / "layouts.cpp").write_text(checks)
     includes = [f"-isystem{folder}" for folder in (*cupti, *folders)]
     build("-fsyntax-only", *includes, tmp_path / "layouts.cpp")
+
+
+def test_the_kernel_of_a_kept_launch_becomes_a_workload_where_its_text_is_here(
+    stub: Stub, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "count.cu").write_text('extern "C" __global__ void racy(int* counter) { *counter += 1; }\n')
+    monkeypatch.chdir(tmp_path)
+    found = captured(stub, cache, tmp_path / "captures", snapshot=ChosenLaunch("racy"))
+    (made,) = found.seen.captures
+    assert (made.function, made.cases[0].mutated, made.share(made.cases)) == (
+        "racy",
+        ("counter",),
+        pytest.approx(1 / 7),
+    )
+    assert [path.name for path in found.written] == [made.file_name]
+    assert re.search(r"of racy", shown(captured_view(found, "program")))
+    unmade = captured(stub, cache, tmp_path / "captures", snapshot=ChosenLaunch("batched"))
+    assert "No workload of batched: no .cu file of the working folder" in shown(captured_view(unmade, "program"))
