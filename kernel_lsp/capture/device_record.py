@@ -1,7 +1,7 @@
 """Reads and adds up the GPU times that the recorder in a program's processes wrote."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,6 +56,7 @@ class DeviceRecord:
         unfinished: number of launches whose end was not seen.
         why: why processes have no times, each reason once.
         snapshot_why: why there is no snapshot, each reason once.
+        sampled: True if times are of some launches of Triton's kernels, between two events, and of no other kernel.
     """
 
     kernels: tuple[DeviceKernel, ...] = ()
@@ -65,6 +66,7 @@ class DeviceRecord:
     unfinished: int = 0
     why: tuple[str, ...] = ()
     snapshot_why: tuple[str, ...] = ()
+    sampled: bool = False
 
     @property
     def seconds(self) -> float:
@@ -100,6 +102,23 @@ def read_device(folder: Path) -> DeviceRecord:
             snapshot_why=_with(found.snapshot_why, document["snapshot_why"]),
         )
     return replace(found, kernels=tuple(sorted(kernels.values(), key=lambda one: (-one.seconds, one.symbol))))
+
+
+def sampled_record(read: DeviceRecord, events: Iterable[Mapping[str, Sequence[float]]]) -> DeviceRecord:
+    """Return a record with the times between events, of processes, in the place of times that are not there.
+
+    Args:
+        read: the record.
+        events: of each process kernel -> launches, and mean, shortest and longest in seconds of those that were timed.
+    """
+    kernels = dict[str, DeviceKernel]()
+    for of_process in events:
+        for name, (launches, mean, least, most) in of_process.items():
+            _add(kernels, DeviceKernel(name, name, int(launches), 0, launches * mean, least, most, shapes=0))
+    if read.kernels or not kernels:
+        return read
+    ranked = sorted(kernels.values(), key=lambda one: (-one.seconds, one.symbol))
+    return replace(read, kernels=tuple(ranked), sampled=True)
 
 
 def launches_of(folder: Path, symbol: str, grid: Sequence[int], block: Sequence[int]) -> tuple[int, int, float, float]:

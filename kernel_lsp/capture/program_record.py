@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from kernel_lsp.capture.device_record import DeviceRecord, read_device
+from kernel_lsp.capture.device_record import DeviceRecord, read_device, sampled_record
 from kernel_lsp.source.host_launches import find_host_launches
 from kernel_lsp.source.outline import outline
 from kernel_lsp.source.python import is_python
@@ -86,6 +86,7 @@ def read_seen(folder: Path) -> ProgramRecord:
     functions: dict[tuple[str, str], _Function] = {}
     kernels: dict[tuple[str, str], dict[str, Any]] = {}
     seconds, device, errors, processes = 0.0, "", list[str](), 0
+    events = list[dict[str, list[float]]]()
     for path in sorted(folder.glob("*.jsonl")):
         cases, counts = _lines(path)
         if counts is None:
@@ -93,6 +94,7 @@ def read_seen(folder: Path) -> ProgramRecord:
         processes += 1
         seconds, device = max(seconds, counts["seconds"]), device or counts["device"]
         errors += counts["errors"]
+        events.append(counts.get("events", {}))
         generated = [{"file": "", "line": 0, "why": "", **one} for one in counts["generated"]]
         for kernel in cast("list[dict[str, Any]]", [*counts["kernels"], *generated]):
             known = kernels.setdefault((kernel["file"], kernel["name"]), {**kernel, "launches": 0})
@@ -104,7 +106,7 @@ def read_seen(folder: Path) -> ProgramRecord:
             _add(function, counted, own)
     spent = sum(function.seconds for function in functions.values())
     captures = [made for function in functions.values() if (made := _capture(function, spent)) is not None]
-    on_device = read_device(folder)
+    on_device = sampled_record(read_device(folder), events)
     return ProgramRecord(
         seconds=max(seconds, on_device.span),
         device=device or on_device.device,
@@ -118,7 +120,7 @@ def read_seen(folder: Path) -> ProgramRecord:
 
 def with_gpu_time(capture: Capture, captures: Iterable[Capture], on_device: DeviceRecord) -> Capture:
     """Return a capture with the GPU time of its kernels; as it is if that was not recorded, or is not its own."""
-    own = on_device.kernels_of(capture)
+    own = () if on_device.sampled else on_device.kernels_of(capture)
     others = {kernel for other in captures if other is not capture for kernel in on_device.kernels_of(other)}
     if not own or others.intersection(own):
         return capture

@@ -23,6 +23,8 @@ from kernel_lsp.workload.capture import Capture, capture_text
 _INJECT = Path(__file__).parent / "inject"
 _IGNORE = "*\n"
 _STANDARD_ERROR = 2
+_ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+_EXPANDABLE = "expandable_segments:True"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Captured:
         untimed: why GPU time was not recorded, though the machine has a GPU; empty if it was.
         snapshots: the launches whose memory was kept.
         unmade: why no workload was made of a kept launch, by its kernel's name.
+        in_pieces: True if there are snapshots, and torch was told to map its memory in pieces, which they may lack.
     """
 
     code: int
@@ -48,6 +51,7 @@ class Captured:
     untimed: str = ""
     snapshots: tuple[Snapshot, ...] = ()
     unmade: Mapping[str, str] = field(default_factory=dict[str, str])
+    in_pieces: bool = False
 
 
 def capture_program(
@@ -56,10 +60,12 @@ def capture_program(
     *,
     kernels: Sequence[str] = (),
     emulate: bool = False,
-    rank: int = 0,
+    rank: int | None = 0,
     aside: bool = False,
     cache: Path | None = None,
     snapshot: ChosenLaunch | None = None,
+    after: int = 0,
+    window: float = 0.0,
 ) -> Captured:
     """Run a program to its end, in our terminal, and write a capture for each recorded function.
 
@@ -67,12 +73,14 @@ def capture_program(
         command: the program and its arguments.
         folder: receives the captures; made if missing.
         kernels: parts of names; for other kernels only launches are counted.
-        rank: of the processes that a launcher such as torchrun starts, the one that is recorded.
+        rank: of the processes that a launcher such as torchrun starts, the one that is recorded; None for all of them.
         emulate: let the program's Python processes see the emulator as their GPU. A program named without its folder
             is first looked for beside this Python, in which the emulator is installed.
         aside: send the program's standard output to our standard error, where ours is for results.
         cache: folder for the library that records GPU time; None to record none.
         snapshot: the launch whose memory is kept, beside its GPU time.
+        after: number of launches, in each process, before recording begins.
+        window: seconds from then on after which recording ends, and the program goes on; 0 for all of it.
 
     Raises:
         SourceError: the program cannot be started, or the folder cannot be written to.
@@ -85,13 +93,16 @@ def capture_program(
         raise CannotJudgeError(f"no launch of the program can be kept: {why}", fix="Run it without --snapshot.")
     with tempfile.TemporaryDirectory(prefix="kernel-lsp-capture-") as scratch:
         more = {"KERNEL_LSP_CAPTURE_KERNELS": "\n".join(kernels), **level.environment}
+        more |= {"KERNEL_LSP_CAPTURE_AFTER": str(after), "KERNEL_LSP_CAPTURE_WINDOW": str(window)}
+        more |= {"KERNEL_LSP_CAPTURE_EVENTS": "1"} if level.why else {}
         code = run_program(command, Path(scratch), more, emulate=emulate, rank=rank, aside=aside)
         seen = read_seen(Path(scratch))
         emulated, unable = read_processes(Path(scratch)), read_unable(Path(scratch))
         snapshots = tuple(keep_snapshots(Path(scratch), folder))
         seen, unmade = _with_alone(seen, snapshots, program_name(command), Path(scratch))
     written = tuple(_write(capture, folder) for capture in seen.captures)
-    return Captured(code, seen, written, emulated, unable, _untimed(level, seen), snapshots, unmade)
+    in_pieces = bool(snapshots) and any(_EXPANDABLE in os.environ.get(name, "") for name in _ALLOCATOR)
+    return Captured(code, seen, written, emulated, unable, _untimed(level, seen), snapshots, unmade, in_pieces)
 
 
 def _with_alone(
@@ -114,7 +125,7 @@ def _with_alone(
 def _untimed(level: DeviceLevel, seen: ProgramRecord) -> str:
     """Return why GPU time was not recorded; empty if it was, or if the program used no GPU."""
     times = seen.on_device
-    if times.kernels or not level.environment:
+    if not level.environment or (times.kernels and not times.sampled):
         return level.why
     if times.processes or not seen.device:
         return "; ".join(times.why)
@@ -127,7 +138,7 @@ def run_program(
     more: Mapping[str, str],
     *,
     emulate: bool = False,
-    rank: int = 0,
+    rank: int | None = 0,
     aside: bool = False,
 ) -> int:
     """Run a program to its end with ours in its Python processes; return its exit code, see `Captured`.
@@ -169,7 +180,7 @@ def _write(capture: Capture, folder: Path) -> Path:
     return path
 
 
-def recording(own: Mapping[str, str], scratch: Path, rank: int = 0) -> dict[str, str]:
+def recording(own: Mapping[str, str], scratch: Path, rank: int | None = 0) -> dict[str, str]:
     """Return the environment of a recorded program: the folder of what is ours comes first in Python's search path.
 
     Args:
@@ -182,7 +193,7 @@ def recording(own: Mapping[str, str], scratch: Path, rank: int = 0) -> dict[str,
         **own,
         "PYTHONPATH": os.pathsep.join(filter(None, (str(_INJECT), before))),
         "KERNEL_LSP_CAPTURE": str(scratch),
-        "KERNEL_LSP_CAPTURE_RANK": str(rank),
+        "KERNEL_LSP_CAPTURE_RANK": "all" if rank is None else str(rank),
     }
 
 

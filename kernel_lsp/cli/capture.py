@@ -15,8 +15,9 @@ from kernel_lsp.capture.shadow import EVERY, KernelVariant, shadow_program, vari
 from kernel_lsp.capture.snapshot import SNAPSHOT, Snapshot, read_snapshot
 from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE
+from kernel_lsp.config.units import parse_duration
 from kernel_lsp.device.choice import choose_gpu
-from kernel_lsp.errors import SourceError
+from kernel_lsp.errors import ConfigurationError, SourceError
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.report.capture import capture_view, captured_view, replay_view, snapshot_text
 from kernel_lsp.report.shadow import shadow_view
@@ -44,6 +45,9 @@ def capture(
         list[str] | None, typer.Option(help="Part of a kernel's name; of all others only launches are counted.")
     ] = None,
     rank: Annotated[int, typer.Option(help="Of several ranks, as torchrun starts them, the one to record.")] = 0,
+    merge: Annotated[bool, typer.Option("--merge", help="Of several ranks record all, and sum them.")] = False,
+    after: Annotated[int, typer.Option(min=0, help="Record nothing of so many launches at the start.")] = 0,
+    window: Annotated[str, typer.Option(metavar="30s|5m", help="Stop recording, not the program, after so long.")] = "",
     emulate: Annotated[bool, typer.Option("--emulate", help="Let the program see the emulator as its GPU.")] = False,
     snapshot: Annotated[
         str | None,
@@ -101,12 +105,26 @@ def capture(
         output,
         kernels=kernel or (),
         emulate=emulate,
-        rank=rank,
+        rank=None if merge else rank,
+        after=after,
+        window=_seconds(window),
         cache=settings.paths.cache,
         snapshot=None if snapshot is None else ChosenLaunch(snapshot, launch),
     )
     err.print(captured_view(captured, program_name(command)))
     raise typer.Exit(captured.code if captured.code >= 0 else 128 - captured.code)
+
+
+def _seconds(window: str) -> float:
+    """Return the seconds of --window; 0 without it.
+
+    Raises:
+        ConfigurationError: it is no duration.
+    """
+    try:
+        return parse_duration(window) if window else 0.0
+    except ValueError as error:
+        raise ConfigurationError(f"--window: {error}", fix="Write it as 30s or 5m.") from None
 
 
 def _shadow(command: list[str], variant: KernelVariant, *, every: int, step: str, emulate: bool, rank: int) -> None:

@@ -22,6 +22,14 @@ _NOTHING = (
 )
 _MOST_ROWS = 30
 _MOST_NAME = 60
+_EVENT_BASIS = (
+    "Shares are of the GPU time of Triton's kernels alone, by one launch in 16 between two CUDA events; where the GPU "
+    "waits for the host, that counts too."
+)
+_PIECES = (
+    "The snapshot may lack memory: with expandable_segments:True torch's memory lies in pieces, and of a tensor in "
+    "several of them one may be kept. Run it without that to be sure."
+)
 _UNSEEN = "launched, and not seen on the GPU"
 
 
@@ -83,6 +91,8 @@ def _said(captured: Captured, command: str) -> list[str]:
         found.append(f"GPU time was not recorded: {captured.untimed}.")
     if not captured.snapshots:
         found += [f"There is no snapshot: {why}." for why in captured.seen.on_device.snapshot_why]
+    if captured.in_pieces:
+        found.append(_PIECES)
     if captured.code:
         ended = f"signal {-captured.code}" if captured.code < 0 else f"exit code {captured.code}"
         found.append(f"{command} ended with {ended}; what was seen until then is kept.")
@@ -109,6 +119,8 @@ def _basis(seen: ProgramRecord) -> str:
     times = seen.on_device
     if not times.kernels:
         return BASIS
+    if times.sampled:
+        return _EVENT_BASIS
     said = [GPU_BASIS]
     if times.unfinished:
         said.append(f"{times.unfinished:,} launches had not ended when the program did.")
@@ -154,7 +166,8 @@ def _timed_row(ranked: Ranked) -> list[str]:
     kernel, timed = ranked.kernel, ranked.on_device
     if timed is None:
         return ["", "", f"{kernel.launches:,}", "", "", _named(kernel), _became(kernel, _UNSEEN)]
-    counts = [f"{timed.launches:,}", time_text(1e6 * timed.seconds / timed.launches), str(timed.shapes)]
+    counts = [f"{timed.launches:,}", time_text(1e6 * timed.seconds / timed.launches)]
+    counts.append(str(timed.shapes or kernel.shapes or ""))
     return [*_shares(ranked), *counts, _named(kernel), _became(kernel, "not launched by Triton or a torch extension")]
 
 

@@ -2,10 +2,10 @@
 
 Three programs: a training step of Liger's kernels (of the folder that `tests/wild/fetch.py` fills), a plain CUDA
 program that nvcc compiles, and a program with a torch extension. Of each is timed: the program alone, once it has run
-before; the same under `kernel-lsp capture`, with nothing of ours cached; and searches on the captured functions, largest
-share first, until a variant is verified to be faster. The figure is the seconds on top of the program: what capture adds,
-and the searches until then. Options: --only NAME..., --public DIR (default .public), --budget SECONDS of a program's
-searches (default 60), --emulate to rehearse without a GPU (nothing is timed or claimed), --record.
+before; the same under `kernel-lsp capture`, with nothing of ours cached; and searches on the captured functions, the
+largest share first, until a variant is verified to be faster. The figure is the seconds on top of the program: what
+capture adds, and the searches until then. Options: --only NAME..., --public DIR (default .public), --budget SECONDS of
+a program's searches (default 60), --emulate to rehearse without a GPU (nothing is timed or claimed), --record.
 """
 
 import argparse

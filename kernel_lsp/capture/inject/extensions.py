@@ -178,6 +178,8 @@ def _reporting(function, place):
 @recorder._guarded
 def _entered(place, parameters, args, kwargs):
     """Count a call before it happens, and describe its arguments if their signature is new."""
+    if not recorder._is_open():
+        return None
     state, name, file = recorder.STATE, place.co_name, place.co_filename
     state.launches += 1
     kernel = state.kernels.setdefault(

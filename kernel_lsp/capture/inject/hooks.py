@@ -3,15 +3,21 @@
 import atexit
 import functools
 
+import _kernel_lsp_events as events
 import _kernel_lsp_recorder as recorder
 
 
 def _around(original):
     @functools.wraps(original)
     def run(self, *args, **kwargs):
-        if not kwargs.get("warmup") and not getattr(recorder._local, "tuning", 0):
-            recorder._launched(self)
-        return original(self, *args, **kwargs)
+        if kwargs.get("warmup") or getattr(recorder._local, "tuning", 0):
+            return original(self, *args, **kwargs)
+        recorder._launched(self)
+        begun = events.begin(self) if events.ON else None
+        returned = original(self, *args, **kwargs)
+        if begun is not None:
+            events.end(begun)
+        return returned
 
     return run
 

@@ -35,6 +35,8 @@ class _State:
         self.functions, self.kernels, self.generated = {}, {}, {}
         self.rebound = {}
         self.errors, self.on, self.launches = [], True, 0
+        self.left = int(os.environ.get("KERNEL_LSP_CAPTURE_AFTER", 0))  # launches before recording begins
+        self.window, self.opened = float(os.environ.get("KERNEL_LSP_CAPTURE_WINDOW", 0)), None
         self.began = self.written = time.perf_counter()
         self.process = os.getpid()
         self.watching = False
@@ -170,6 +172,18 @@ def _watch_calls():
 # Launches.
 
 
+def _is_open():
+    """Return True for a launch within the window that is recorded; when that has passed, recording ends."""
+    if STATE.left > 0:
+        STATE.left -= 1
+        return False
+    if STATE.window:
+        STATE.opened = STATE.opened or time.perf_counter()
+        if time.perf_counter() - STATE.opened > STATE.window:
+            STATE.on = False
+    return STATE.on
+
+
 def _code_of(jit):
     function = getattr(jit, "fn", None)
     return getattr(function, "__code__", None)
@@ -192,7 +206,7 @@ def _defined(jit):
 def _launched(jit):
     """Count a launch before it happens; describe its call's arguments if their signature is new."""
     code = _code_of(jit)
-    if code is None:
+    if code is None or not _is_open():
         return
     STATE.launches += 1
     name, file = jit.fn.__name__, code.co_filename
@@ -338,6 +352,8 @@ def _finish(call, returned):
 
 @_guarded
 def _generated(tuner):
+    if not _is_open():
+        return
     STATE.launches += 1
     name = (getattr(tuner, "inductor_meta", None) or {}).get("kernel_name") or getattr(tuner.fn, "__name__", "?")
     kernel = STATE.generated.setdefault(name, dict(name=name, launches=0))
@@ -370,9 +386,14 @@ def _write_counts():
         dict(
             kind="counts", program=os.path.basename(sys.argv[0] or "python"), seconds=STATE.written - STATE.began,
             launches=STATE.launches, functions=functions, kernels=list(STATE.kernels.values()),
-            generated=list(STATE.generated.values()), errors=STATE.errors, device=_device(),
+            generated=list(STATE.generated.values()), errors=STATE.errors, device=_device(), events=_event_times(),
         )
     )  # fmt: skip
+
+
+def _event_times():
+    events = sys.modules.get("_kernel_lsp_events")
+    return events.times() if events is not None and events.ON else {}
 
 
 def _device():

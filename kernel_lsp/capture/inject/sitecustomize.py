@@ -37,7 +37,7 @@ def _hook_for(name):
     if name == "torch" and os.environ.get("KERNEL_LSP_EMULATE"):
         return _emulate
     part, function = _WATCHED[name]
-    for needed in ("recorder", "hooks"):
+    for needed in ("recorder", "events", "hooks"):
         _part(needed)
     return getattr(_part(part), function)
 
@@ -89,7 +89,8 @@ class _Afterwards(importlib.abc.MetaPathFinder):
 
 _run_hidden()
 if os.environ.get("KERNEL_LSP_CAPTURE"):
-    _recorded = os.environ.get("RANK", "") in ("", os.environ["KERNEL_LSP_CAPTURE_RANK"])
+    _rank, _wanted_rank = os.environ.get("RANK", ""), os.environ["KERNEL_LSP_CAPTURE_RANK"]
+    _recorded = _rank in ("", _wanted_rank) or _wanted_rank == "all"
     if _recorded and os.environ.get("KERNEL_LSP_SHADOW_FILE"):
         _recorded = False  # what would be recorded are the variant's calls
         with contextlib.suppress(Exception):

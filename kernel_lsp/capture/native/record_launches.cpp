@@ -3,7 +3,9 @@
 // where it cannot work, it says why in its record and leaves the program alone.
 //
 // KERNEL_LSP_CAPTURE           folder of the records: PID.device.json, and PID.snapshot/ of the chosen launch
-// KERNEL_LSP_CAPTURE_RANK      the rank that is recorded, where RANK is set
+// KERNEL_LSP_CAPTURE_RANK      the rank that is recorded, where RANK is set; `all`
+// KERNEL_LSP_CAPTURE_AFTER     number of launches that are not timed, from the first one
+// KERNEL_LSP_CAPTURE_WINDOW    seconds, from the first timed launch, after which none is timed; 0: all are
 // KERNEL_LSP_CUPTI             libcupti; used if the process has loaded none of its own
 // KERNEL_LSP_SNAPSHOT          part of the name of the kernel whose launch is kept
 // KERNEL_LSP_SNAPSHOT_LAUNCH   which of its launches, from 1
@@ -106,7 +108,7 @@ struct State {
     Cupti cupti;
     Handle subscriber = nullptr;
     std::unordered_map<Kind, Timed, KindHash> timed;
-    unsigned long long unfinished = 0, first = ~0ull, last = 0;
+    unsigned long long unfinished = 0, first = ~0ull, last = 0, left = 0, window = 0, opened = 0;
     std::chrono::steady_clock::time_point written;
     bool closed = false;
     std::string device_name;
@@ -186,10 +188,13 @@ void write_record() {
 }
 
 void add(const cupti::KernelRecord& record) {
+    if (state.left && state.left--) return;
     if (!record.start || record.end <= record.start) {
         state.unfinished++;
         return;
     }
+    if (!state.opened) state.opened = record.start;
+    if (state.window && record.start > state.opened + state.window) return;
     const char* name = record.name ? record.name : "?";
     Kind kind = {hash_of(name, strlen(name)), {}, {}};
     std::copy(record.grid, record.grid + 3, kind.grid);
@@ -735,9 +740,12 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection(void) 
     try {
         state.folder = variable("KERNEL_LSP_CAPTURE");
         std::string rank = variable("RANK");
-        bool other = !rank.empty() && rank != variable("KERNEL_LSP_CAPTURE_RANK");
+        std::string recorded = variable("KERNEL_LSP_CAPTURE_RANK");
+        bool other = !rank.empty() && rank != recorded && recorded != "all";
         if (state.folder.empty() || other || state.process == getpid()) return 1;
         state.process = getpid();
+        state.left = strtoull(variable("KERNEL_LSP_CAPTURE_AFTER").c_str(), nullptr, 10);
+        state.window = static_cast<unsigned long long>(1e9 * atof(variable("KERNEL_LSP_CAPTURE_WINDOW").c_str()));
         state.wanted = variable("KERNEL_LSP_SNAPSHOT");
         std::string launch = variable("KERNEL_LSP_SNAPSHOT_LAUNCH"), bytes = variable("KERNEL_LSP_SNAPSHOT_BYTES");
         if (!launch.empty()) state.launch = atol(launch.c_str());

@@ -330,3 +330,26 @@ def test_the_kernel_of_a_kept_launch_becomes_a_workload_where_its_text_is_here(
     assert re.search(r"of racy", shown(captured_view(found, "program")))
     unmade = captured(stub, cache, tmp_path / "captures", snapshot=ChosenLaunch("batched"))
     assert "No workload of batched: no .cu file of the working folder" in shown(captured_view(unmade, "program"))
+
+
+def test_gpu_times_keep_to_the_window_and_to_the_ranks_that_are_recorded(
+    stub: Stub, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def launches(**more: float | None) -> int:
+        found = capture_program(stub.program, tmp_path, cache=cache, **more)
+        return sum(kernel.launches for kernel in found.seen.on_device.kernels)
+
+    assert launches(after=2) == 5
+    assert launches(window=1e-6) == 3, "a launch of the stub begins 500 ns after the one before"
+    assert launches(after=5, window=1e-6) == 2
+    monkeypatch.setenv("RANK", "3")
+    assert launches(rank=None) == 7
+
+
+def test_memory_in_pieces_is_said_of_a_snapshot(
+    stub: Stub, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64,expandable_segments:True")
+    found = captured(stub, cache, tmp_path, snapshot=ChosenLaunch("batched"))
+    assert "The snapshot may lack memory: with expandable_segments:True" in shown(captured_view(found, "program"))
+    assert "may lack" not in shown(captured_view(captured(stub, cache, tmp_path), "program"))
