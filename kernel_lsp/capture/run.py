@@ -80,7 +80,7 @@ def capture_program(
         cache: folder for the library that records GPU time; None to record none.
         snapshot: the launch whose memory is kept, beside its GPU time.
         after: number of launches, in each process, before recording begins.
-        window: seconds from then on after which recording ends, and the program goes on; 0 for all of it.
+        window: seconds from then on after which recording ends, and the program goes on; 0 to record its whole run.
 
     Raises:
         SourceError: the program cannot be started, or the folder cannot be written to.

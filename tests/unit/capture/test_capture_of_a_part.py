@@ -1,4 +1,4 @@
-"""Recording of a part of a program: times between events, a window, what comes after so many launches, several ranks."""
+"""Recording of a part of a program: a window, what comes after so many launches, several ranks, and times by events."""
 
 import sys
 from pathlib import Path
