@@ -128,9 +128,15 @@ def _whole(value):
     if flat.numel() > 1 and value.dtype is not torch.bool:
         made["ascending"] = bool((flat[1:] >= flat[:-1]).all())
     if value.nbytes <= KEPT_BYTES:
-        data = value.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+        data = _dense(value).cpu().view(torch.uint8).numpy().tobytes()
         made["data"] = base64.b64encode(zlib.compress(data)).decode()
     return made
+
+
+def _dense(value):
+    """Return the elements one after another; a tensor of one element is contiguous with any stride."""
+    flat = value.contiguous().reshape(-1)
+    return flat.as_strided(flat.shape, (1,))
 
 
 @torch.no_grad()
@@ -138,7 +144,7 @@ def checksum(value):
     """Return a checksum that changes with the tensor, computed on the tensor's device."""
     if not value.numel():
         return 0
-    flat = value.detach().contiguous().reshape(-1)
+    flat = _dense(value.detach())
     flat = torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat
     data = flat.view(torch.uint8)
     data = data.view(torch.int32) if data.numel() % 4 == 0 else data

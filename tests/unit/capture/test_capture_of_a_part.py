@@ -35,6 +35,10 @@ def twice(x):
 
 def seldom(x):
     seldom_kernel[(1,)](x)
+
+
+def any_number(*tensors):
+    seldom_kernel[(1,)](tensors[0])
 """
 PROGRAM = """import sys, time
 import torch
@@ -142,3 +146,20 @@ def test_all_ranks_are_recorded_if_asked(project: Path, monkeypatch: pytest.Monk
     command = [sys.executable, str(project / "train.py")]
     assert launches(capture_program(command, project / "captures")) == {}
     assert launches(capture_program(command, project / "captures", rank=None))["twice_kernel"] == 40
+
+
+def test_calls_beyond_64_kinds_and_of_any_number_of_arguments_are_counted_with_their_reason(project: Path):
+    (project / "train.py").write_text(
+        "import torch\nfrom ops import any_number, twice\n"
+        "for n in range(1, 71):\n    twice(torch.ones(n)[:8])\n    twice(torch.ones(n, 2)[:, 0])\n"
+        "any_number(torch.ones(1))\n"
+    )
+    found = capture_program([sys.executable, str(project / "train.py")], project / "captures")
+    assert launches(found) == {"twice_kernel": 140, "seldom_kernel": 1}
+    (made,) = found.seen.captures
+    assert made.calls == 140
+    assert len(made.cases) == 64
+    assert made.dropped == {"beyond 64 kinds of calls": 140 - sum(case.count for case in made.cases)}
+    (unmade,) = (kernel.why for kernel in found.seen.kernels if kernel.name == "seldom_kernel")
+    assert unmade == "`any_number`: it takes *args or **kwargs"
+    assert "calls beyond 64 kinds of calls" in shown(found)
