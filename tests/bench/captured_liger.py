@@ -118,9 +118,7 @@ async def _checked(folder: Path, found: dict[str, list[str]]) -> dict[str, Any]:
         passed += report.ok
         problems += [f"{name}: {one.message}" for one in report.diagnostics if not report.ok]
         for one in report.diagnostics:
-            if said := re.search(
-                r"\.(\w+)\.\w+\.capture\.json: as right as the captured function, (.*)", one.message
-            ):
+            if said := re.search(r"\.(\w+)\.\w+\.capture\.json: as right as the captured function, (.*)", one.message):
                 rungs[f"{name}.{said[1]}"] = said[2]
         print(f"{name}: {'passes' if report.ok else 'fails'}", file=sys.stderr, flush=True)
     wide = sum(said == "in float64" for said in rungs.values())
