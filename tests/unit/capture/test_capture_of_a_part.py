@@ -1,5 +1,6 @@
 """Recording of a part of a program: a window, what comes after so many launches, several ranks, and times by events."""
 
+import asyncio
 import sys
 from pathlib import Path
 
@@ -9,7 +10,11 @@ from rich.console import Console
 from kernel_lsp.capture import run
 from kernel_lsp.capture.device_level import DeviceLevel
 from kernel_lsp.capture.run import Captured, capture_program
+from kernel_lsp.check import check
+from kernel_lsp.config.settings import Settings
 from kernel_lsp.report.capture import captured_view
+from kernel_lsp.source.files import read_source
+from kernel_lsp.workload.capture import FOLDER
 
 KERNEL = """import torch
 import triton
@@ -163,3 +168,35 @@ def test_calls_beyond_64_kinds_and_of_any_number_of_arguments_are_counted_with_t
     (unmade,) = (kernel.why for kernel in found.seen.kernels if kernel.name == "seldom_kernel")
     assert unmade == "`any_number`: it takes *args or **kwargs"
     assert "calls beyond 64 kinds of calls" in shown(found)
+
+
+def test_of_a_function_that_takes_an_object_the_next_one_outward_is_captured(project: Path):
+    (project / "ops.py").write_text(
+        f"{KERNEL}\n\ndef with_object(thing, x):\n    seldom_kernel[(1,)](x)\n"
+        "\n\ndef plain(x):\n    with_object(object(), x)\n"
+    )
+    (project / "train.py").write_text(
+        "import torch\nimport ops\nops.plain(torch.zeros(1))\nops.with_object(object(), torch.zeros(1))\n"
+    )
+    found = capture_program([sys.executable, str(project / "train.py")], project / "captures")
+    assert launches(found) == {"seldom_kernel": 2}
+    assert [(made.function, made.calls) for made in found.seen.captures] == [("plain", 1)]
+
+
+def test_a_captured_file_that_cannot_be_imported_alone_is_an_error_with_its_name(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """What it needs is there while the program runs, and nowhere else."""
+    (project / "ops.py").write_text(f"import made_by_the_program\n{KERNEL}")
+    (project / "train.py").write_text(
+        "import sys, types\nsys.modules['made_by_the_program'] = types.ModuleType('made_by_the_program')\n"
+        "import torch\nimport ops\nops.twice(torch.ones(8))\n"
+    )
+    found = capture_program([sys.executable, str(project / "train.py")], project / FOLDER)
+    assert [made.function for made in found.seen.captures] == ["twice"]
+    monkeypatch.delenv("TRITON_INTERPRET")
+    (report,) = asyncio.run(check([read_source(project / "ops.py")], Settings()))
+    assert not report.ok
+    said = [one for one in report.diagnostics if "made_by_the_program" in one.message]
+    assert said, report.diagnostics
+    assert "Traceback" not in said[0].message
