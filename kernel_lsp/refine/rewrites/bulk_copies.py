@@ -18,7 +18,8 @@ from tree_sitter import Node
 from kernel_lsp.device.architectures import STATIC_SHARED_BYTES
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, without_trailing_blanks
-from kernel_lsp.refine.rewrites.block_copies import CopiedRows, Tile
+from kernel_lsp.refine.rewrites.block_copies import CopiedRows
+from kernel_lsp.refine.rewrites.block_names import Tile
 from kernel_lsp.refine.rewrites.bulk_groups import in_bulk
 from kernel_lsp.refine.rewrites.bulk_text import (
     BulkRows,

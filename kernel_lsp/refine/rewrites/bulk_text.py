@@ -6,9 +6,11 @@ from math import prod
 
 from kernel_lsp.refine.rewrites.affine import Polynomial, number
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
-from kernel_lsp.refine.rewrites.block_copies import CopiedRows, CopyGuard, Tile
+from kernel_lsp.refine.rewrites.block_copies import CopiedRows
+from kernel_lsp.refine.rewrites.block_names import Tile
 from kernel_lsp.refine.rewrites.launch_sites import closed
 from kernel_lsp.refine.rewrites.serial_loops import NotApplicableError
+from kernel_lsp.refine.rewrites.thread_run import CopyGuard
 from kernel_lsp.source.text import Edit, Span
 from kernel_lsp.source.trees import span_of, text_of, walk
 

@@ -8,7 +8,8 @@ from functools import cached_property
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, function_names, names
-from kernel_lsp.refine.rewrites.block_copies import BlockCopies, Tile
+from kernel_lsp.refine.rewrites.block_copies import copied_rows
+from kernel_lsp.refine.rewrites.block_names import BlockNames, Tile
 from kernel_lsp.refine.rewrites.loops import loop_step
 from kernel_lsp.refine.rewrites.serial_loops import NotApplicableError
 from kernel_lsp.refine.rewrites.staged_loops import (
@@ -137,8 +138,8 @@ class _Finder:
             raise NotApplicableError(f"how many groups `{text_of(statement)}` leaves is no number")
         return int(said)
 
-    def _block(self, node: Node, own: frozenset[str]) -> BlockCopies:
-        return BlockCopies(self.tree, self.shape, self.tiles, own, node.start_byte, node.end_byte)
+    def _block(self, node: Node, own: frozenset[str]) -> BlockNames:
+        return BlockNames(self.tree, self.shape, self.tiles, own, node.start_byte, node.end_byte)
 
     def _same_for_all(self, node: Node) -> frozenset[str]:
         """Return the variables of loops and lambdas around a node, if all threads take the same way there.
@@ -164,7 +165,7 @@ class _Finder:
                 raise NotApplicableError(f"a copy within a `{outer.type.replace('_', ' ')}`")
         return own
 
-    def _counted(self, block: BlockCopies, loop: Node) -> str:
+    def _counted(self, block: BlockNames, loop: Node) -> str:
         """Return the variable of a loop whose steps are the same for all threads."""
         head, condition = field(loop, "initializer"), field(loop, "condition")
         declarators = head.children_by_field_name("declarator") if head.type == "declaration" else []
@@ -222,7 +223,7 @@ class _Finder:
         while node is not None and node != self.tree.body and node.type != "lambda_expression":
             if node.type in ("expression_statement", "for_statement", "if_statement"):
                 try:
-                    rows = self._block(node, self._same_for_all(node)).rows(node, self._declared(node))
+                    rows = copied_rows(self._block(node, self._same_for_all(node)), node, self._declared(node))
                     if any(inner.type == "expression_statement" and self._is_wait(inner) for inner in walk(node)):
                         break
                     found = TileFill(node, (), rows)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, assigned, bare, names, written
-from kernel_lsp.refine.rewrites.block_copies import BlockCopies, CopiedRows, Tile, element_bytes
+from kernel_lsp.refine.rewrites.block_copies import CopiedRows, copied_rows
+from kernel_lsp.refine.rewrites.block_names import BlockNames, Tile, element_bytes
 from kernel_lsp.refine.rewrites.loops import loop_step
 from kernel_lsp.refine.rewrites.serial_loops import NotApplicableError
 from kernel_lsp.source.trees import field, text_of, walk
@@ -50,7 +51,7 @@ class StagedLoop:
     """
 
     tree: KernelTree
-    block: BlockCopies
+    block: BlockNames
     node: Node
     variable: str
     type: str
@@ -76,7 +77,7 @@ class StagedLoop:
 def find_tiles(tree: KernelTree) -> dict[str, Tile]:
     """Return static arrays in shared memory whose extents are known numbers."""
     found: dict[str, Tile] = {}
-    block = BlockCopies(tree, (1, 1, 1), {}, frozenset(), 0, 0)
+    block = BlockNames(tree, (1, 1, 1), {}, frozenset(), 0, 0)
     for name, (declaration, value) in tree.declarations.items():
         head = text_of(declaration).split("[")[0]
         if "__shared__" not in head or "extern" in head or value is not None:
@@ -149,7 +150,7 @@ def _staged(tree: KernelTree, shape: tuple[int, int, int], tiles: Mapping[str, T
     counts = text_of(field(condition, "operator")) == "<" and text_of(bare(field(condition, "left"))) == variable
     if step is None or not counts:
         raise NotApplicableError("the loop does not count up to a limit")
-    block = BlockCopies(tree, shape, tiles, frozenset({variable}), body.start_byte, body.end_byte)
+    block = BlockNames(tree, shape, tiles, frozenset({variable}), body.start_byte, body.end_byte)
     start, fixed = field(declarators[0], "value"), [limit] if isinstance(step, str) else [limit, step]
     if not all(block.is_uniform(n) for n in (start, *fixed)) or variable in assigned(body).union(*map(names, fixed)):
         raise NotApplicableError("threads may take different steps")
@@ -181,7 +182,7 @@ def is_barrier(node: Node) -> bool:
 
 
 def _filled(
-    block: BlockCopies, ahead: Sequence[Node], after: Sequence[Node]
+    block: BlockNames, ahead: Sequence[Node], after: Sequence[Node]
 ) -> tuple[tuple[TileFill, ...], tuple[Node, ...], tuple[Node, ...], bool]:
     """Return what fills tiles ahead of the first barrier, what else belongs to that, and if there is more."""
     fills: list[TileFill] = []
@@ -202,7 +203,7 @@ def _filled(
             groups.append(node)
         else:
             try:
-                fills.append(TileFill(node, tuple(comments), block.rows(node, declarations)))
+                fills.append(TileFill(node, tuple(comments), copied_rows(block, node, declarations)))
             except NotApplicableError as error:
                 refused = refused or error
                 other.append(node)
@@ -221,7 +222,7 @@ def _filled(
     return tuple(fills), tuple(local), tuple(groups), bool(other)
 
 
-def _is_group(block: BlockCopies, node: Node) -> bool:
+def _is_group(block: BlockNames, node: Node) -> bool:
     call = node.named_children[0] if node.type == "expression_statement" and node.named_child_count else None
     return (
         call is not None and call.type == "call_expression" and block.is_bookkeeping(text_of(field(call, "function")))
