@@ -22,6 +22,7 @@ from kernel_lsp.errors import CannotJudgeError, SourceError
 from kernel_lsp.source.cuda import find_cuda_kernels
 from kernel_lsp.source.files import read_source
 from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.text import between_commas
 from kernel_lsp.workload.capture import Capture, CapturedCase, LaunchedAlone
 
 _SCRIPT = Path(__file__).parent / "inject" / "describe_launch.py"
@@ -132,22 +133,11 @@ def _types(snapshot: Snapshot, kernel: Kernel) -> list[str]:
     if declaration == snapshot.symbol:
         types = [parameter.type for parameter in kernel.parameters]
     else:
-        types = _split(declaration[declaration.rindex(snapshot.name) + len(snapshot.name) + 1 : -1])
+        given = declaration[declaration.rindex(snapshot.name) + len(snapshot.name) + 1 : -1]
+        types = [one for part in between_commas(given, "([{<", ")]}>") if (one := part.strip())]
     if len(types) != len(snapshot.parameters) or len(types) != len(kernel.parameters):
         raise NoWorkloadError(f"the text of `{kernel.name}` has other parameters than the kernel that was launched")
     return types
-
-
-def _split(text: str) -> list[str]:
-    """Return the parts of a list of types between its commas, those within brackets left alone."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(letter, 0)
-        if letter == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return [part.strip() for part in parts if part.strip()]
 
 
 def _arguments(snapshot: Snapshot, names: Sequence[str], types: Sequence[str]) -> Iterator[_Pointer | dict[str, Any]]:
