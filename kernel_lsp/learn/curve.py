@@ -95,6 +95,8 @@ def _line(batch: TrainingBatch, figures: StepFigures) -> Mapping[str, object]:
         "kernels": kernels,
         "paid": [{"evidence": one.evidence, "score": one.score} for one in paid],
         "seconds": round(batch.seconds, 2),
+        "drawing_seconds": round(batch.drawing_seconds, 2),
+        "judging_seconds": round(batch.judging_seconds, 2),
         **figures.model_dump(),
     }
 

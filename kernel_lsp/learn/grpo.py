@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.learn.busy import BusyTime
 from kernel_lsp.learn.canaries import TRAJECTORIES, canary_targets, counted, is_due, require_silence, uncollected
 from kernel_lsp.learn.curriculum import chosen
 from kernel_lsp.learn.curve import has_batch, read_batches, write_batch, write_curve
@@ -110,13 +111,13 @@ async def _draw(run: _Run, step: int, show: Callable[[str], None]) -> TrainingBa
     `show` takes what lanes do meanwhile.
     """
     planned, job = run.planned, run.planned.job
-    begun = time.monotonic()
+    begun, judging = time.monotonic(), BusyTime()
     numbers = chosen(job.kernels, job.at_once, step, read_batches(planned.folder))
     async with _policy(planned, step) as endpoint:
         policy = Policy(endpoint, planned.profile, job.temperature, 1.0)
         async with policy, run.judges.at_work(show):
-            groups = await together(_group(run, policy, step, number) for number in numbers)
-            canaries = await _watched(run, policy, step) if is_due(step) else {}
+            groups = await together(_group(run, policy, judging, step, number) for number in numbers)
+            canaries = await _watched(run, policy, judging, step) if is_due(step) else {}
     drawn = {job.kernels[number]: group for number, group in zip(numbers, groups, strict=True)}
     return TrainingBatch(
         step=step,
@@ -125,10 +126,12 @@ async def _draw(run: _Run, step: int, show: Callable[[str], None]) -> TrainingBa
         unjudged=sum(turn.outcome.result == NOT_JUDGED for group in groups for one in group for turn in one),
         canaries=canaries,
         seconds=time.monotonic() - begun,
+        drawing_seconds=policy.drawing.seconds,
+        judging_seconds=judging.seconds,
     )
 
 
-async def _group(run: _Run, policy: Policy, step: int, number: int) -> list[Trajectory]:
+async def _group(run: _Run, policy: Policy, judging: BusyTime, step: int, number: int) -> list[Trajectory]:
     """Return the trajectories of a step on one kernel, by its number."""
     planned, job = run.planned, run.planned.job
     key = job.kernels[number]
@@ -141,10 +144,11 @@ async def _group(run: _Run, policy: Policy, step: int, number: int) -> list[Traj
             turns=job.turns,
             seed=seed_at(job.seed, step, number),
             longest=job.longest,
+            judging=judging,
         )
 
 
-async def _watched(run: _Run, policy: Policy, step: int) -> dict[str, int]:
+async def _watched(run: _Run, policy: Policy, judging: BusyTime, step: int) -> dict[str, int]:
     """Return how many answers on canaries had which result.
 
     Raises:
@@ -163,6 +167,7 @@ async def _watched(run: _Run, policy: Policy, step: int) -> dict[str, int]:
                 turns=1,
                 seed=seed_at(job.seed, step, len(job.kernels) + number),
                 longest=job.longest,
+                judging=judging,
             )
         answers = [turn for one in done for turn in one]
         require_silence(target, answers)

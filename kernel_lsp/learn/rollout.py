@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from kernel_lsp.judge.verdict import Outcome, Record
+from kernel_lsp.learn.busy import BusyTime
 from kernel_lsp.learn.environment import KernelEnvironment
 from kernel_lsp.model.answers import DrawnAnswer
 from kernel_lsp.model.client import Limits, Message, ModelClient, Sampling
@@ -51,10 +52,13 @@ class Policy:
         endpoint: of the server.
         profile: of the model.
         temperature, top_p: of the sampling.
+
+    Attributes:
+        drawing: the time in which answers were drawn.
     """
 
     def __init__(self, endpoint: Endpoint, profile: Profile, temperature: float | None, top_p: float | None) -> None:
-        self.endpoint, self.profile = endpoint, profile
+        self.endpoint, self.profile, self.drawing = endpoint, profile, BusyTime()
         self._temperature, self._top_p = temperature, top_p
         self._client = ModelClient(endpoint, Limits())
 
@@ -87,7 +91,8 @@ class Policy:
             room = min(room, context - await self.count(said))
         if room < 1:
             raise PromptTooLongError("The conversation leaves no room for an answer.")
-        return await self._client.draw(said, Sampling(self._temperature, self._top_p, None, room, seed))
+        with self.drawing.running():
+            return await self._client.draw(said, Sampling(self._temperature, self._top_p, None, room, seed))
 
 
 def seed_at(seed: int, step: int, number: int) -> int:
@@ -105,6 +110,7 @@ async def rollout(
     seed: int,
     tokens: int | None = None,
     longest: int | None = None,
+    judging: BusyTime | None = None,
 ) -> list[Trajectory]:
     """Return trajectories on one kernel, drawn side by side while answers of others are judged.
 
@@ -120,6 +126,7 @@ async def rollout(
         seed: of all that is drawn; equal seeds on equal servers draw equal answers.
         tokens: that each trajectory may answer with; None for as many as its answers take.
         longest: tokens of an answer; None for the profile's limit.
+        judging: counts the time in which answers are judged.
 
     Raises:
         ModelError: the server failed.
@@ -127,9 +134,12 @@ async def rollout(
     """
     most = longest or policy.profile.drawing.max_tokens
     limits = (most, tokens if tokens is not None else most * turns)
+    judging = judging or BusyTime()
     running = [
         asyncio.ensure_future(
-            _trajectory(environment, policy, f"{name}-{number:02}", number, turns, seed + number * _SEEDS, limits)
+            _trajectory(
+                environment, policy, f"{name}-{number:02}", number, turns, seed + number * _SEEDS, limits, judging
+            )
         )
         for number in range(trajectories)
     ]
@@ -149,6 +159,7 @@ async def _trajectory(
     turns: int,
     seed: int,
     limits: tuple[int, int],
+    judging: BusyTime,
 ) -> Trajectory:
     attempts: list[PastTurn] = []
     found: list[SampledTurn] = []
@@ -166,7 +177,8 @@ async def _trajectory(
         prompt = json.dumps(said, ensure_ascii=False)
         turn = ModelTurn(number, len(found) + 1, prompt, answer, policy.drawn(draw))
         environment.journal.exchanged(name, Exchange(turn))
-        judged = await environment.receive(answer)
+        with judging.running():
+            judged = await environment.receive(answer)
         told = "" if judged.outcome is None else tell(environment.prompts, judged.outcome)
         environment.journal.exchanged(name, Exchange(turn, judged.candidate, judged.outcome, judged.verdict, told))
         outcome = turn_outcome(judged.outcome, judged=judged.verdict is not None, told=told)

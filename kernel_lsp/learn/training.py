@@ -190,6 +190,7 @@ class TrainingBatch(Record):
         unjudged: turns on which nothing was decided, which are in no sample.
         canaries: answers on canaries by result, where they were asked; nothing is learned from them.
         seconds: wall time of drawing and judging.
+        drawing_seconds, judging_seconds: in which at least one answer was drawn, or judged; they overlap.
     """
 
     step: int
@@ -198,6 +199,8 @@ class TrainingBatch(Record):
     unjudged: int
     canaries: Mapping[str, int] = Field(default_factory=dict[str, int])
     seconds: float
+    drawing_seconds: float = 0.0
+    judging_seconds: float = 0.0
 
 
 class StepFigures(Record):

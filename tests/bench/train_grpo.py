@@ -168,6 +168,8 @@ def curve(folder: Path) -> list[dict[str, Any]]:
                 "results": step["results"],
                 "canaries": step.get("canaries", {}),
                 "seconds": step["seconds"],
+                "drawing_seconds": step["drawing_seconds"],
+                "judging_seconds": step["judging_seconds"],
                 "learning_seconds": round(step["learning_seconds"], 2),
                 "answers": step["answers"],
             }
@@ -206,6 +208,8 @@ def figures_of(options: argparse.Namespace, seconds: dict[str, float], compared:
         "rise": rise(steps),
         "answers_by_verdict": dict(total.most_common()),
         "drawing_and_judging_s": round(sum(one["seconds"] for one in steps), 1),
+        "drawing_s": round(sum(one["drawing_seconds"] for one in steps), 1),
+        "judging_s": round(sum(one["judging_seconds"] for one in steps), 1),
         "learning_s": round(sum(one["learning_seconds"] for one in steps), 1),
         "seconds": seconds,
         "held_out": compared.get("measures"),
