@@ -62,7 +62,7 @@ async def run_bench(
         ledger: where results are kept.
         store: where verdicts are kept with their evidence.
         pool: the lanes that judge.
-        show: called whenever something has changed.
+        show: called at the beginning, and whenever something has changed.
 
     Returns:
         The state at the end. A candidate on which the machine failed is among the troubles, and tried again by the
@@ -74,6 +74,7 @@ async def run_bench(
     """
     keys = {job.key for job in plan.jobs}
     progress = BenchProgress(plan, {key: result for key, result in ledger.read().items() if key in keys})
+    show(progress)
     driver = _Driver(asked, GroupedLines(ledger), store, progress, show)
     todo = [job for job in plan.jobs if driver.lacks(job)]
     requests = [driver.request(tuple(jobs)) for _, jobs in groupby(todo, key=lambda job: job.problem)]
@@ -129,6 +130,7 @@ class _Driver:
     def fail(self, request: ProblemRequest, error: KernelLspError) -> None:
         """Note why candidates of a request could not be judged."""
         self.progress.troubles |= {job.label: str(error) for job in request.jobs if self.lacks(job)}
+        self.show(self.progress)
 
     def _reached(self, job: BenchJob) -> int:
         result = self.progress.results.get(job.key)

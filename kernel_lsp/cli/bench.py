@@ -14,7 +14,7 @@ from rich.live import Live
 from kernel_lsp.bench.plan import Comparisons, make_plan
 from kernel_lsp.bench.proposing import plan_searches, search_problems
 from kernel_lsp.bench.records import Ledger, Search
-from kernel_lsp.bench.run import run_bench
+from kernel_lsp.bench.run import BenchProgress, run_bench
 from kernel_lsp.bench.totals import add_up
 from kernel_lsp.cli.console import choices, err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE
@@ -22,6 +22,7 @@ from kernel_lsp.cli.options import Gpu, Pool
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.pool.choice import opened_pool
 from kernel_lsp.report.bench import bench_json, bench_view, searching_view, totals_view
+from kernel_lsp.report.bench_events import BenchEvents
 from kernel_lsp.report.page.bench import bench_page
 from kernel_lsp.workload.suite import find_problems, find_samples, parse_numbers
 
@@ -66,6 +67,9 @@ def kernelbench(
     compiled: Annotated[bool, typer.Option(help="Also time what is right against torch.compile.")] = True,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results as JSON.")] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results as one page.")] = None,
+    events: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write verdicts and what lanes do as they come, as JSON lines.")
+    ] = None,
     ledger: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where finished candidates are kept, a line each.")
     ] = None,
@@ -102,8 +106,13 @@ def kernelbench(
                 searching = asyncio.run(search_problems(tasks, settings, book, store, lanes.gpus, show))
             samples, searches, troubles = searching.samples, tuple(searching.in_order), searching.troubles
         plan = replace(make_plan(chosen, samples, settings, lanes.gpus, lanes.versions), searches=searches)
-        with _live(bench_view) as show:
-            progress = asyncio.run(run_bench(plan, Comparisons(compiled, compat), book, store, lanes, show))
+        with _live(bench_view) as view, _events(events) as tell:
+
+            def both(stand: BenchProgress) -> None:
+                view(stand)
+                tell(stand)
+
+            progress = asyncio.run(run_bench(plan, Comparisons(compiled, compat), book, store, lanes, both))
         progress.troubles |= troubles
         say_notices(store)
     unanswered = len(chosen) - len(progress.in_order) if propose else 0
@@ -125,6 +134,20 @@ def _live(view: Callable[[_Stand], RenderableType]) -> Generator[Callable[[_Stan
         return
     with Live(console=err, transient=True) as shown:
         yield lambda stand: shown.update(view(stand))
+
+
+@contextmanager
+def _events(path: Path | None) -> Generator[Callable[[BenchProgress], None]]:
+    """Write a file of events; yields a function that adds to it what has changed."""
+    if path is None:
+        yield lambda _: None
+        return
+    try:
+        file = path.open("w", encoding="utf-8", buffering=1)
+    except OSError as error:
+        raise ConfigurationError(f"The events cannot be written: {error.strerror}.", path) from None
+    with file:
+        yield BenchEvents(file.write)
 
 
 def _write(path: Path, text: str) -> None:

@@ -10,8 +10,9 @@ from rich.console import Console
 from kernel_lsp.bench.plan import BenchJob, BenchPlan
 from kernel_lsp.bench.run import BenchProgress
 from kernel_lsp.bench.totals import add_up
-from kernel_lsp.judge.verdict import Outcome, Stage
+from kernel_lsp.judge.verdict import Outcome, Stage, Where
 from kernel_lsp.report.bench import bench_json, bench_view, totals_view
+from kernel_lsp.report.bench_events import BenchEvents
 from kernel_lsp.report.page.bench import bench_page
 from kernel_lsp.workload.suite import ProblemFile, Sample
 from tests.unit.bench.bench_results import comparison, published, result, wrong
@@ -80,6 +81,31 @@ def test_of_very_many_lanes_those_in_trouble_are_shown(tmp_path):
     assert "GPU 33  left alone for 30 s" in text
     assert "and 24 more lanes" in text
     assert text.count("GPU ") == 16
+
+
+def test_events_say_what_is_new_and_nothing_twice(tmp_path):
+    written: list[str] = []
+    tell = BenchEvents(written.append)
+    progress = stand(tmp_path, result("a"))
+    tell(progress)
+    assert written == [], "it was in the ledger"
+    progress.doing["GPU 0"] = "judging sample 1"
+    tell(progress)
+    where = Where(host="h", lane="GPU 0", gpu="GPU-1", pid=1)
+    progress.results["b"] = wrong("b", index=1, where=where)
+    progress.troubles["level 1 problem 19 sample 3"] = "the GPU is gone"
+    tell(progress)
+    tell(progress)
+    lane, verdict, trouble = map(json.loads, written)
+    assert (lane["event"], lane["lane"], lane["doing"]) == ("lane", "GPU 0", "judging sample 1")
+    assert (verdict["event"], verdict["sample"], verdict["verdict"], verdict["lane"]) == (
+        "verdict",
+        1,
+        "WRONG",
+        "GPU 0",
+    )
+    assert (verdict["done"], verdict["of"]) == (2, 1)
+    assert (trouble["event"], trouble["reason"]) == ("trouble", "the GPU is gone")
 
 
 def test_a_narrow_terminal_gets_one_line_for_each(tmp_path):

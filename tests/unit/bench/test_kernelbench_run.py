@@ -1,5 +1,6 @@
 """`kernel-lsp bench kernelbench` end to end without a GPU: on problems of our own, with candidates of the set."""
 
+import json
 import os
 import shutil
 import signal
@@ -70,10 +71,16 @@ def test_a_problem_that_cannot_be_used_is_a_trouble_and_no_end(bench, tmp_path):
     shutil.copy(PROBLEMS / "level1/19_rectifier.py", tmp_path / "problems/level1")
     (tmp_path / "problems/level1/25_broken.py").write_text("class Model:\n    nothing\n")
     bench.take("1.19.4", "1.25.1")
-    code, said, results = bench.run("--root", "problems")
+    code, said, results = bench.run("--root", "problems", "--events", "events.jsonl")
     assert code == 3
     assert list(results) == ["1.19.4"]
     assert "not judged level 1 problem 25 sample 1" in said
+    events = [json.loads(line) for line in (bench.folder / "events.jsonl").read_text().splitlines()]
+    [verdict] = [one for one in events if one["event"] == "verdict"]
+    assert (verdict["problem"], verdict["done"], verdict["of"]) == ("19_rectifier", 1, 2)
+    [trouble] = [one for one in events if one["event"] == "trouble"]
+    assert trouble["candidate"] == "level 1 problem 25 sample 1"
+    assert {one["lane"] for one in events if one["event"] == "lane"} == {"emulator"}
 
 
 def test_more_gpus_than_there_are_is_refused(bench):
