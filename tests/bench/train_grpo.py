@@ -2,8 +2,8 @@
 
 A small transformer is made on the spot and taught how answers look, not which are good. It is served by vLLM, learns by
 `kernel-lsp model train grpo` on six kernels, and is compared with what it was by `model eval` on six others. With
-`--shuffled` the advantages of each group are dealt anew: what rises there is not learned. A run that was cut off goes
-on when it is called again with its `--folder`.
+`--shuffled` the advantages of each group are dealt anew: what rises there is not learned. A run that is interrupted
+gives the figures of its steps, and goes on when it is called again with its `--folder`.
 
 Options: --folder DIR that keeps everything; --shuffled; --steps N (20); --kernels N in a step (6); --trajectories N
 (6); --turns N (2); --rate R (1e-3); --teach SECONDS (60); --layers N (6); --width N (256); --samples N (4) of each
@@ -250,6 +250,7 @@ def main() -> None:
     timed("teaching", began)
     trained = [kernel.write(options.folder / "trained") for kernel in TRAINED]
     held = [kernel.write(options.folder / "held") for kernel in HELD]
+    compared: dict[str, Any] = {}
     try:
         began = time.monotonic()
         run(options, "model", "serve", model, "--adapters")
@@ -262,6 +263,10 @@ def main() -> None:
         trials = ("--samples", options.samples, "--turns", 1, "--tokens", 400, "--json")
         compared = json.loads(run(options, "model", "eval", ADAPTER, *held, *trials))
         timed("comparing", began)
+    except KeyboardInterrupt:  # as by a time limit: the steps that were taken count
+        print(f"ended early after {', '.join(seconds)}", flush=True)
+        if not (options.folder / "data/adapters" / ADAPTER / "curve.jsonl").exists():
+            raise
     finally:
         run(options, "model", "stop")
     found = figures_of(options, seconds, compared)
