@@ -115,7 +115,8 @@ async def test_from_searches_to_an_adapter_that_is_compared(chain: Chain) -> Non
     curve = [json.loads(line) for line in lines]
     assert [line["step"] for line in curve] == list(range(1, STEPS + 1))
     assert all(line["answers"] == TRAJECTORIES for line in curve)
-    assert all(0 < line["drawing_seconds"] < line["seconds"] > line["judging_seconds"] > 0 for line in curve)
+    assert all(0 < line["drawing_seconds"] < line["seconds"] for line in curve)
+    assert 0 < curve[0]["judging_seconds"] < curve[0]["seconds"], "later answers may be those that were judged before"
     assert curve[0]["paid"], "it began from the adapter, which says what is right"
     assert any(line["samples"] and line["gradient"] > 0 for line in curve), "some were paid and others not"
     [result] = compared["kernels"]
