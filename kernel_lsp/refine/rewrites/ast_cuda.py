@@ -132,9 +132,7 @@ class KernelTree:
             if node.type == "declaration":
                 for declarator in node.children_by_field_name("declarator"):
                     value = declarator.child_by_field_name("value")
-                    inner = declarator
-                    while (deeper := inner.child_by_field_name("declarator")) is not None:
-                        inner = deeper
+                    inner = declared_identifier(declarator)
                     if inner.type == "identifier":
                         seen.setdefault(text_of(inner), []).append((node, value))
         return {name: found[0] for name, found in seen.items() if len(found) == 1}
@@ -250,6 +248,13 @@ def grown(edit: Edit) -> int:
 def names_in_order(node: Node) -> Iterator[str]:
     """Yield all identifiers in the node, in order."""
     return (text_of(n) for n in walk(node) if n.type == "identifier")
+
+
+def declared_identifier(declarator: Node) -> Node:
+    """Return what a declarator declares, within its pointers, arrays and initial value."""
+    while (inner := declarator.child_by_field_name("declarator")) is not None:
+        declarator = inner
+    return declarator
 
 
 def without_trailing_blanks(text: str) -> str:

@@ -17,12 +17,13 @@ from tree_sitter import Node
 
 from kernel_lsp.device.architectures import STATIC_SHARED_BYTES
 from kernel_lsp.device.device import Device
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, without_trailing_blanks
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, declared_identifier, indent_at
 from kernel_lsp.refine.rewrites.block_copies import CopiedRows
 from kernel_lsp.refine.rewrites.block_names import Tile
 from kernel_lsp.refine.rewrites.bulk_groups import in_bulk
 from kernel_lsp.refine.rewrites.bulk_text import (
     BulkRows,
+    ahead_of,
     aligned,
     conditions,
     helpers,
@@ -91,13 +92,8 @@ class _Ring:
 
     def edits(self) -> list[Edit]:
         """Return all edits of the kernel."""
-        loop, text = self.loop, self.tree.file.text
-        pad, first = indent_at(text, loop.node.start_byte), loop.node
-        while (before := first.prev_sibling) is not None and before.type in ("preproc_call", "comment"):
-            first = before
-        at = first.start_byte - len(indent_at(text, first.start_byte).encode())
-        ahead = without_trailing_blanks("".join(f"{pad}{line}\n" for line in self._ahead()))
-        edits = [Edit(Span(at, at), ahead)]
+        loop = self.loop
+        edits = [ahead_of(self.tree, loop.node, self._ahead())]
         if not self.counted:
             update = field(loop.node, "update")
             edits.append(Edit(span_of(update), f"{text_of(update)}, ++{self.number}"))
@@ -114,9 +110,7 @@ class _Ring:
         yield from aligned(self.tree, tiles)
         for node in ordered:
             for declarator in node.children_by_field_name("declarator"):
-                inner = declarator
-                while (deeper := inner.child_by_field_name("declarator")) is not None:
-                    inner = deeper
+                inner = declared_identifier(declarator)
                 if text_of(inner) in {tile.name for tile in tiles}:
                     yield Edit(Span(inner.end_byte, inner.end_byte), f"[{self.count}]")
         end = ordered[-1].end_byte

@@ -1,4 +1,4 @@
-"""TileFill the stages of a `cp.async` pipeline by bulk copies (sm_90 and later), with stages and order as they are.
+"""Fill the stages of a `cp.async` pipeline by bulk copies (sm_90 and later), with stages and order as they are.
 
 `cp.async` moves 16 bytes with each thread's instruction; a bulk copy moves a row with one. Groups of copies stay what
 they are: each has a barrier of its own, of a ring, and is awaited where it was. Rows that cross a bound or are not
@@ -13,6 +13,7 @@ from math import prod
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at
 from kernel_lsp.refine.rewrites.bulk_text import (
     BulkRows,
+    ahead_of,
     aligned,
     conditions,
     helpers,
@@ -55,12 +56,7 @@ class _Grouped:
     def edits(self) -> list[Edit]:
         """Return all edits of the kernel."""
         groups, text = self.groups, self.groups.tree.file.text
-        first = groups.first
-        while (before := first.prev_sibling) is not None and before.type in ("preproc_call", "comment"):
-            first = before
-        at = first.start_byte - len(indent_at(text, first.start_byte).encode())
-        pad = indent_at(text, groups.first.start_byte)
-        edits = [helpers(groups.tree), Edit(Span(at, at), "".join(f"{pad}{line}\n" for line in self._ahead()))]
+        edits = [helpers(groups.tree), ahead_of(groups.tree, groups.first, self._ahead())]
         edits += aligned(groups.tree, (rows.tile for fill in groups.fills for rows in fill.rows))
         edits += [self._filled(fill) for fill in groups.fills]
         edits += [Edit(span_of(node), f"{self.names['close_group']}();") for node in groups.closes]

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from tree_sitter import Node
+
 from kernel_lsp.refine.rewrites.affine import Polynomial, number
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, indent_at, without_trailing_blanks
 from kernel_lsp.refine.rewrites.block_copies import CopiedRows
 from kernel_lsp.refine.rewrites.block_names import Tile
 from kernel_lsp.refine.rewrites.launch_sites import closed
@@ -86,6 +88,16 @@ def helpers(tree: KernelTree) -> Edit:
             break
         node, at = before, before.start_byte
     return Edit(Span(at, at), _HELPERS)
+
+
+def ahead_of(tree: KernelTree, statement: Node, lines: Iterable[str]) -> Edit:
+    """Return the edit that puts lines ahead of a statement with its comments and pragmas."""
+    text, first = tree.file.text, statement
+    while (before := first.prev_sibling) is not None and before.type in ("preproc_call", "comment"):
+        first = before
+    at = first.start_byte - len(indent_at(text, first.start_byte).encode())
+    pad = indent_at(text, statement.start_byte)
+    return Edit(Span(at, at), without_trailing_blanks("".join(f"{pad}{line}\n" for line in lines)))
 
 
 def aligned(tree: KernelTree, tiles: Iterable[Tile]) -> Iterator[Edit]:

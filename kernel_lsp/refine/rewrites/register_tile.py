@@ -18,7 +18,14 @@ from tree_sitter import Node
 
 from kernel_lsp.device.architectures import STATIC_SHARED_BYTES
 from kernel_lsp.device.device import Device
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, function_names, indent_at, names, written
+from kernel_lsp.refine.rewrites.ast_cuda import (
+    KernelTree,
+    declared_identifier,
+    function_names,
+    indent_at,
+    names,
+    written,
+)
 from kernel_lsp.refine.rewrites.launches import fewer_blocks
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
@@ -120,13 +127,7 @@ def _declarators(body: Node) -> Iterator[tuple[Node, Node, str]]:
     """Yield every declarator in the kernel with its declaration and the name that it declares."""
     for declaration in walk(body):
         for declarator in declaration.children_by_field_name("declarator") if declaration.type == "declaration" else ():
-            yield declaration, declarator, text_of(_identifier(declarator))
-
-
-def _identifier(declarator: Node) -> Node:
-    while (inner := declarator.child_by_field_name("declarator")) is not None:
-        declarator = inner
-    return declarator
+            yield declaration, declarator, text_of(declared_identifier(declarator))
 
 
 def _base(target: Node) -> Node:
@@ -350,13 +351,13 @@ class _Writer:
         """Return a declaration with room for every tile; recomputed variables are left out."""
         lines: list[str] = []
         for declarator in node.children_by_field_name("declarator"):
-            name = text_of(_identifier(declarator))
+            name = text_of(declared_identifier(declarator))
             if name not in self.found.declared:
                 lines.append(f"{_head(node)}{text_of(declarator)};")
             elif name not in self.found.recomputed:
                 value = declarator.child_by_field_name("value")
                 shape = field(declarator, "declarator") if value is not None else declarator
-                at = _identifier(shape)
+                at = declared_identifier(shape)
                 room = name + self._index(name, self.counts)
                 end = Span(at.start_byte - shape.start_byte, at.end_byte - shape.start_byte)
                 # Values are assigned after it: they could not initialise an array of constants.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, assigned, bare, names, written
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, assigned, bare, declared_identifier, names, written
 from kernel_lsp.refine.rewrites.block_copies import CopiedRows, copied_rows
 from kernel_lsp.refine.rewrites.block_names import BlockNames, Tile, element_bytes
 from kernel_lsp.refine.rewrites.loops import loop_step
@@ -231,12 +231,7 @@ def _is_group(block: BlockNames, node: Node) -> bool:
 
 def declared_names(node: Node) -> set[str]:
     """Return the names that a declaration declares."""
-    found: set[str] = set()
-    for inner in node.children_by_field_name("declarator"):
-        while (deeper := inner.child_by_field_name("declarator")) is not None:
-            inner = deeper
-        found.add(text_of(inner))
-    return found
+    return {text_of(declared_identifier(one)) for one in node.children_by_field_name("declarator")}
 
 
 def _check_tiles(loop: StagedLoop, computing: Sequence[Node]) -> None:
