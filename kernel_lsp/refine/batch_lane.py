@@ -111,11 +111,13 @@ async def judge_answers(
     """
     target = _target(lane, request)
     profile, prompts, task = kernel_parts(target, lane.settings, request.profile, request.write)
-    built = _build_ahead(lane, request)
+    built = _built_ahead(lane, request, target, task)
     async with open_session(target, lane.settings, lane.pool, lane.builders) as session:
         if ahead is not None:
             with contextlib.suppress(KernelLspError):  # it is reported when that kernel is reached
-                _build_ahead(lane, ahead)
+                following = _target(lane, ahead)
+                _, _, asked = kernel_parts(following, lane.settings, ahead.profile, ahead.write)
+                _built_ahead(lane, ahead, following, asked)
         for place, one in enumerate(request.answers, 1):
             lane.say(f"turn {request.turn}: {request.path.name}, answer {place} of {len(request.answers)}")
             tell(AnswerStep(number=request.number, id=one.id))
@@ -153,10 +155,8 @@ def _target(lane: Lane, request: SweptKernel) -> Target:
     return make_target(request.path, request.kernel, request.workload, problems=lane.settings.kernelbench.root)
 
 
-def _build_ahead(lane: Lane, request: SweptKernel) -> list[Candidate]:
+def _built_ahead(lane: Lane, request: SweptKernel, target: Target, task: ModelTask) -> list[Candidate]:
     """Start to build the answers that are candidates, and return these; the session will request the same builds."""
-    target = _target(lane, request)
-    _, _, task = kernel_parts(target, lane.settings, request.profile, request.write)
     found: list[Candidate] = []
     for one in request.answers:
         with contextlib.suppress(RejectedAnswer):
