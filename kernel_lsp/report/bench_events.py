@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import islice
 
 from kernel_lsp.bench.records import CandidateResult
 from kernel_lsp.bench.run import BenchProgress
@@ -17,25 +18,22 @@ class BenchEvents:
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
         self._doing: dict[str, str] = {}
-        self._told: set[str] | None = None
-        self._troubles: set[str] = set()
+        self._results: int | None = None  # told; later ones are behind them
+        self._troubles = 0  # likewise
 
     def __call__(self, progress: BenchProgress) -> None:
         """Tell what has changed since the last call; results that are there at the first one are no news."""
-        if self._told is None:
-            self._told = set(progress.results)
+        if self._results is None:
+            self._results = len(progress.results)
         for lane, doing in progress.doing.items():
             if self._doing.get(lane) != doing:
                 self._doing[lane] = doing
                 self._tell(progress, "lane", lane=lane, doing=doing)
-        for key, result in list(progress.results.items()):
-            if key not in self._told:
-                self._told.add(key)
-                self._tell(progress, "verdict", **_verdict(result), **_far(progress))
-        for candidate, reason in progress.troubles.items():
-            if candidate not in self._troubles:
-                self._troubles.add(candidate)
-                self._tell(progress, "trouble", candidate=candidate, reason=reason)
+        for result in islice(progress.results.values(), self._results, None):
+            self._tell(progress, "verdict", **_verdict(result), **_far(progress))
+        for candidate, reason in islice(progress.troubles.items(), self._troubles, None):
+            self._tell(progress, "trouble", candidate=candidate, reason=reason)
+        self._results, self._troubles = len(progress.results), len(progress.troubles)
 
     def _tell(self, progress: BenchProgress, event: str, **about: object) -> None:
         line = {"event": event, "seconds": round(progress.seconds, 2)} | about
