@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.pool.choice import asked_pool
 from kernel_lsp.pool.protocol import LanePool
 from kernel_lsp.store.store import Store
+
+if TYPE_CHECKING:
+    from kernel_lsp.learn.training import TrainingEvent
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -49,7 +52,7 @@ def sft(
     again to go on with one that was interrupted or killed.
     """
     from kernel_lsp.learn.sft import forget, plan_sft, run_sft
-    from kernel_lsp.report.learning import event_text, planned_view
+    from kernel_lsp.report.learning import planned_view
 
     settings = settings_for(learn__rank=rank, learn__epochs=epochs, learn__length=length, pool__address=pool)
     if (dataset is None) == (not on) or (dataset is not None and rounds > 1):
@@ -64,7 +67,7 @@ def sft(
         return
     planned = plan_sft(dataset, adapter, settings, weights)
     err.print(planned_view(planned))
-    trained = asyncio.run(run_sft(planned, settings, lambda event: err.print(event_text(event), markup=False)))
+    trained = asyncio.run(run_sft(planned, settings, _tell))
     out.print(f"{adapter} is in {trained}", markup=False)
 
 
@@ -72,8 +75,7 @@ def _in_rounds(
     kernels: list[str], adapter: str, settings: Settings, rounds: int, weights: Path | None, gpus: int | None
 ) -> None:
     from kernel_lsp.learn.rounds import Round, begin_rounds, plan_rounds, run_rounds
-    from kernel_lsp.learn.training import TrainingEvent
-    from kernel_lsp.report.learning import event_text, round_text, rounds_table, rounds_view
+    from kernel_lsp.report.learning import round_text, rounds_table, rounds_view
 
     planned = plan_rounds(kernels, adapter, settings, rounds, weights)
     done: list[Round] = []
@@ -82,13 +84,10 @@ def _in_rounds(
         done.append(one)
         err.print(round_text(one), markup=False)
 
-    def told(event: TrainingEvent) -> None:
-        err.print(event_text(event), markup=False)
-
     async def run(store: Store, lanes: LanePool | None) -> Path:
         begun = await begin_rounds(planned, settings, store, status.update)
         err.print(rounds_view(begun))
-        return await run_rounds(begun, settings, store, told, keep, status.update, lanes)
+        return await run_rounds(begun, settings, store, _tell, keep, status.update, lanes)
 
     try:
         with asked_pool(settings, gpus) as lanes, opened_store(settings) as store, err.status("") as status:
@@ -124,24 +123,27 @@ def grpo(
     from kernel_lsp.learn.grpo import run_grpo
     from kernel_lsp.learn.grpo_plan import begin, plan_grpo, require_strong
     from kernel_lsp.learn.sft import forget
-    from kernel_lsp.learn.training import TrainingEvent
-    from kernel_lsp.report.learning import event_text, policy_view
+    from kernel_lsp.report.learning import policy_view
 
     settings = settings_for(pool__address=pool)
     if anew:
         forget(adapter, settings)
     planned = plan_grpo(kernels, adapter, settings, steps, start, weights, variants)
 
-    def told(event: TrainingEvent) -> None:
-        err.print(event_text(event), markup=False)
-
     async def run(store: Store, lanes: LanePool | None) -> Path:
         strong = await require_strong(planned, settings, store, status.update)
         err.print(policy_view(strong))
         begin(strong)
-        return await run_grpo(strong, settings, store, told, status.update, lanes)
+        return await run_grpo(strong, settings, store, _tell, status.update, lanes)
 
     with asked_pool(settings, gpus) as lanes, opened_store(settings) as store, err.status("") as status:
         trained = asyncio.run(run(store, lanes))
         say_notices(store)
     out.print(f"{adapter} is in {trained}", markup=False)
+
+
+def _tell(event: "TrainingEvent") -> None:
+    """Say what a trainer reports."""
+    from kernel_lsp.report.learning import event_text
+
+    err.print(event_text(event), markup=False)
