@@ -5,11 +5,26 @@ import tempfile
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from kernel_lsp.config.load import load_settings
+from kernel_lsp.judge.session import open_session
+from kernel_lsp.judge.target import make_target
 from kernel_lsp.refine.search import refine
 from tests.served_model.fake_server import FakeServer, said
+from tests.served_model.scale import write_scale
 
 MODEL = {"model.name": "tiny", "model.profile": "kevin-32b"}
+
+
+@asynccontextmanager
+async def scale_session(folder):
+    """A session of the module that scales, on the emulator and with plain inputs alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        settings, _ = load_settings(overrides={"judge.families": ["normal"], "paths.cache": folder / "cache"})
+        async with open_session(make_target(write_scale(folder)), settings) as opened:
+            yield opened
 
 
 @asynccontextmanager

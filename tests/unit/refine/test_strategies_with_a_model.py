@@ -7,14 +7,11 @@ import time
 import pytest
 import pytest_asyncio
 
-from kernel_lsp.config.load import load_settings
-from kernel_lsp.judge.session import open_session
-from kernel_lsp.judge.target import make_target
 from kernel_lsp.model.errors import ModelError
 from kernel_lsp.refine.strategies.turns import Trajectory, survivors
 from tests.served_model.fake_server import said
-from tests.served_model.scale import BROKEN, CHEAT, RIGHT, WRONG, model_new, write_scale
-from tests.served_model.talking import answered, asked, fake_server, in_turn, run
+from tests.served_model.scale import BROKEN, CHEAT, RIGHT, WRONG, model_new
+from tests.served_model.talking import answered, asked, fake_server, in_turn, run, scale_session
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -27,12 +24,8 @@ OPINION = "Bottleneck: launches\nMethod: larger blocks\nPlan: use 64 threads"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def session(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CUDA_VISIBLE_DEVICES", "")
-        folder = tmp_path_factory.mktemp("scale")
-        settings, _ = load_settings(overrides={"judge.families": ["normal"], "paths.cache": folder / "cache"})
-        async with open_session(make_target(write_scale(folder)), settings) as opened:
-            yield opened
+    async with scale_session(tmp_path_factory.mktemp("scale")) as opened:
+        yield opened
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -5,13 +5,10 @@ import json
 import pytest
 import pytest_asyncio
 
-from kernel_lsp.config.load import load_settings
-from kernel_lsp.judge.session import open_session
-from kernel_lsp.judge.target import make_target
 from kernel_lsp.model.answers import CallPart, Piece, calls_of, piece_of
 from tests.served_model.fake_server import called, said
-from tests.served_model.scale import BROKEN, RIGHT, WRONG, write_scale
-from tests.served_model.talking import fake_server, in_turn, run
+from tests.served_model.scale import BROKEN, RIGHT, WRONG
+from tests.served_model.talking import fake_server, in_turn, run, scale_session
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -26,12 +23,8 @@ def calls(*events):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def session(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CUDA_VISIBLE_DEVICES", "")
-        folder = tmp_path_factory.mktemp("scale")
-        settings, _ = load_settings(overrides={"judge.families": ["normal"], "paths.cache": folder / "cache"})
-        async with open_session(make_target(write_scale(folder)), settings) as opened:
-            yield opened
+    async with scale_session(tmp_path_factory.mktemp("scale")) as opened:
+        yield opened
 
 
 @pytest_asyncio.fixture(loop_scope="module")
