@@ -12,17 +12,22 @@ from tests.unit.pool.ray_cluster import RayCluster, descendants, needs_ray
 pytestmark = [*needs_ray, pytest.mark.timeout(300)]
 
 SRUN = """#!/usr/bin/env python3
-import signal, subprocess, sys
+import signal, subprocess, sys, time
 with open("{folder}/asked", "w") as file:
     file.write("\\n".join(sys.argv[1:]))
-command = sys.argv[4:]
-tasks = [subprocess.Popen([*command, "--num-cpus=1", "--num-gpus=0"]) for _ in range(int(sys.argv[1].split("=")[1]))]
+def start():
+    return subprocess.Popen([*sys.argv[4:], "--num-cpus=1", "--num-gpus=0"])
+tasks, ended = [start() for _ in range(int(sys.argv[1].split("=")[1]))], []
 def end(*_):
+    ended.append(True)
     for task in tasks:
         task.terminate()
 signal.signal(signal.SIGTERM, end)
-for task in tasks:
-    task.wait()
+while any(task.poll() is None or task.poll() and not ended for task in tasks):
+    for number, task in enumerate(tasks):
+        if task.poll() and not ended:  # on a busy machine Ray gives a node up after 30 s, which cannot be set
+            tasks[number] = start()
+    time.sleep(0.2)
 """
 REFUSED = "#!/bin/sh\necho 'srun: error: Unable to allocate resources: Invalid partition' >&2\nexit 1\n"
 
