@@ -12,12 +12,15 @@
 // KERNEL_LSP_SNAPSHOT_BYTES    the most memory that is kept
 #include <cxxabi.h>
 #include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,6 +28,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -70,7 +74,6 @@ struct Cupti {
     Status (*ActivityRegisterCallbacks)(cupti::BufferRequested, cupti::BufferCompleted) = nullptr;
     Status (*ActivityEnable)(int) = nullptr;
     Status (*ActivityFlushAll)(uint32_t) = nullptr;
-    Status (*ActivityFlushPeriod)(uint32_t) = nullptr;
     Status (*ActivityGetNextRecord)(uint8_t*, size_t, void**) = nullptr;
 };
 
@@ -110,7 +113,9 @@ struct State {
     std::unordered_map<Kind, Timed, KindHash> timed;
     unsigned long long unfinished = 0, first = ~0ull, last = 0, left = 0, window = 0, opened = 0;
     std::chrono::steady_clock::time_point written;
-    bool closed = false;
+    std::condition_variable ended;
+    std::thread flushing;
+    bool ending = false, closed = false;
     std::string device_name;
     // of the snapshot
     std::atomic<bool> done{false}, no_memory{false};
@@ -236,7 +241,7 @@ void buffer_completed(Handle, uint32_t, uint8_t* buffer, size_t, size_t valid) {
             auto& kernel = *static_cast<const cupti::KernelRecord*>(record);
             if (kernel.kind == cupti::CONCURRENT_KERNEL) add(kernel);
         }
-        // Half the period: a program that launches nothing more is flushed once, maybe a little less than one after.
+        // Half the period: flushing hands over several buffers, and a program may end within the next one.
         auto waited = std::chrono::steady_clock::now() - state.written;
         if (!state.closed && ours() && waited > std::chrono::milliseconds(FLUSH_MILLISECONDS / 2)) write_record();
     } catch (...) {  // no memory: the program goes on
@@ -244,9 +249,36 @@ void buffer_completed(Handle, uint32_t, uint8_t* buffer, size_t, size_t valid) {
     free(buffer);
 }
 
+// A program that is killed keeps what was seen. CUPTI's own period hands over full buffers only, and few programs fill one.
+void keep_flushing() {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for the program's threads
+    state.flushing = std::thread([] {
+        std::unique_lock<std::mutex> hold(state.lock);
+        auto period = std::chrono::milliseconds(FLUSH_MILLISECONDS);
+        while (!state.ended.wait_for(hold, period, [] { return state.ending; })) {
+            hold.unlock();
+            state.cupti.ActivityFlushAll(0);
+            hold.lock();
+        }
+    });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void stop_flushing() {
+    {
+        std::lock_guard<std::mutex> hold(state.lock);
+        state.ending = true;
+    }
+    state.ended.notify_all();
+    if (state.flushing.joinable()) state.flushing.join();
+}
+
 void finish() {
     if (!ours()) return;
     try {
+        stop_flushing();
         if (state.cupti.ActivityFlushAll) state.cupti.ActivityFlushAll(cupti::FLUSH_FORCED);
         int device = 0;
         char name[128] = "";
@@ -665,7 +697,6 @@ void find_calls(void* library, void* driver) {
     find(library, "cuptiActivityRegisterCallbacks", c.ActivityRegisterCallbacks);
     find(library, "cuptiActivityEnable", c.ActivityEnable);
     find(library, "cuptiActivityFlushAll", c.ActivityFlushAll);
-    find(library, "cuptiActivityFlushPeriod", c.ActivityFlushPeriod);
     find(library, "cuptiActivityGetNextRecord", c.ActivityGetNextRecord);
     Driver& d = state.driver;
     find(driver, "cuStreamIsCapturing", d.StreamIsCapturing);
@@ -724,7 +755,7 @@ std::string start() {
     if (Status failed = c.ActivityEnable(cupti::CONCURRENT_KERNEL))
         return failed == cupti::MULTIPLE_SUBSCRIBERS ? "another profiler is in the program"
                                                      : "cuptiActivityEnable failed with " + std::to_string(failed);
-    if (c.ActivityFlushPeriod) c.ActivityFlushPeriod(FLUSH_MILLISECONDS);  // a program that is killed keeps what was seen
+    keep_flushing();
     return "";
 }
 

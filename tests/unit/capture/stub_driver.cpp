@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct Module {
 };
 std::map<Address, size_t> allocations;
 std::vector<cupti::KernelRecord> records;
+std::mutex records_lock;  // the recorder flushes them from a thread of its own
 cupti::Callback callback;
 cupti::BufferRequested requested;
 cupti::BufferCompleted completed;
@@ -100,7 +102,10 @@ int launch(uint32_t call, const void* parameters, Handle function, const unsigne
     record.name = kernel.name.c_str();
     std::copy(grid, grid + 3, record.grid);
     std::copy(block, block + 3, record.block);
-    records.push_back(record);
+    {
+        std::lock_guard<std::mutex> hold(records_lock);
+        records.push_back(record);
+    }
     call_back(call, 1, parameters, kernel, &result);
     return result;
 }
@@ -216,15 +221,18 @@ int cuptiActivityRegisterCallbacks(cupti::BufferRequested r, cupti::BufferComple
     return 0;
 }
 int cuptiActivityEnable(int) { return 0; }
-int cuptiActivityFlushPeriod(uint32_t) { return 0; }
 int cuptiActivityFlushAll(uint32_t) {
     uint8_t* buffer = nullptr;
     size_t size = 0, most = 0;
     requested(&buffer, &size, &most);
-    size_t valid = records.size() * sizeof(cupti::KernelRecord);
-    if (valid > size) return 1;
-    memcpy(buffer, records.data(), valid);
-    records.clear();
+    size_t valid;
+    {
+        std::lock_guard<std::mutex> hold(records_lock);
+        valid = records.size() * sizeof(cupti::KernelRecord);
+        if (valid > size) return 1;
+        memcpy(buffer, records.data(), valid);
+        records.clear();
+    }
     completed(nullptr, 0, buffer, size, valid);
     return 0;
 }
