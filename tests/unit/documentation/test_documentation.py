@@ -150,6 +150,18 @@ def test_a_page_stays_short(name):
     assert len((ROOT / name).read_text().split()) <= MOST_WORDS[name]
 
 
+def test_every_example_is_in_the_table_of_examples():
+    linked = set(re.findall(r"\]\(([\w/.]+)\)", (ROOT / "examples/README.md").read_text()))
+    workloads = {"kernelbench/bias_gelu.py", "kernelbench/mean_square.py", "kernelbench/row_softmax.py"}
+    examples = {
+        path.relative_to(ROOT / "examples").as_posix()
+        for pattern in ("*/*.cu", "*/*.py")
+        for path in (ROOT / "examples").glob(pattern)
+        if not path.stem.endswith("_workload")
+    }
+    assert examples - workloads <= linked
+
+
 def test_the_page_of_the_protocol_is_as_its_records_are_declared():
     page = protocol_page.PAGE.read_text()
     assert protocol_page.with_tables(page) == page, "run: python -m tests.unit.documentation.protocol_page"
