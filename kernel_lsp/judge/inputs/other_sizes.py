@@ -53,6 +53,7 @@ class OtherSizesCheck:
     baseline: Subject
     _managed: "asyncio.Task[list[Draw]] | None" = field(default=None, init=False)
     _unmanaged: str = field(default="", init=False)
+    _too_late: list[str] = field(default_factory=list[str], init=False)
 
     async def check(self, candidate: Subject, findings: Findings) -> Ruling | None:
         """Return the ruling on a candidate that is wrong, or fails, where the baseline is right."""
@@ -77,6 +78,8 @@ class OtherSizesCheck:
     async def check_in(self, subject: Subject, findings: Findings) -> Ruling | None:
         """Return the ruling on a candidate that is loaded in a process of which no more is wanted, or None."""
         managed = await asyncio.shield(self.prepare())
+        for case in self._too_late:
+            findings.skipped(NAME, "the kernel as it stands took all the time that there is for them", case)
         return await self._check(subject, managed, findings) if managed else self._note_unmanaged(findings)
 
     def prepare(self) -> "asyncio.Task[list[Draw]]":
@@ -126,8 +129,11 @@ class OtherSizesCheck:
         spent = 0.0
         try:
             for case in range(first, first + len(names)):
-                if spent > policy.OTHER_SIZES_SECONDS or not subject.worker.alive:
+                if not subject.worker.alive:
                     break
+                if spent > policy.OTHER_SIZES_SECONDS:
+                    self._too_late.append(harness.cases[case])
+                    continue
                 try:
                     draw = await drawing.draw(harness, case, PLAIN)
                     ran = await self._run(subject, draw, baseline=True)

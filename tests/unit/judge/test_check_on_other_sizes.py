@@ -10,6 +10,7 @@ from unittest.mock import AsyncMock
 import pytest
 from judge_support import draw, fake_harness, fake_subject
 
+from kernel_lsp import policy
 from kernel_lsp.errors import RunnerError
 from kernel_lsp.judge.inputs import drawing, other_sizes
 from kernel_lsp.judge.inputs.draw import Draw
@@ -140,6 +141,16 @@ def test_on_a_gpu_sizes_are_near_the_largest_and_each_gives_its_memory_back(monk
         (CheckStatus.PASSED, "n=101"),
     ], "on the third the kernel as it stands is wrong"
     assert gpu.noted == ["near", "A 4", "A 5", "A 6", "left A", "B 4", "B 5", "left B"], "B waits, loaded"
+
+
+def test_sizes_that_the_kernel_as_it_stands_left_no_time_for_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "OTHER_SIZES_SECONDS", -1.0)
+    _, findings = OnGpu(monkeypatch).check()
+    assert [(check.status, check.case) for check in findings.checks] == [
+        (CheckStatus.SKIPPED, "n=97"),
+        (CheckStatus.SKIPPED, "n=101"),
+        (CheckStatus.SKIPPED, "n=103"),
+    ]
 
 
 def test_what_is_wrong_there_is_refused_with_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
