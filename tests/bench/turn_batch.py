@@ -172,6 +172,8 @@ def sweep(root: Path, count: int, *, killing: bool) -> dict[str, Any]:
         first = subprocess.run(given, env=os.environ | known, capture_output=True, text=True, check=False)
         assert first.returncode == 0, first.stderr
         asked = write_answers(folder, problems)
+        asking = round(time.monotonic() - begun, 1)
+        print(f"{asked} requests in {asking} s", flush=True)
         pipe = subprocess.PIPE
         run = subprocess.Popen(command(folder), env=os.environ | known, stdout=pipe, stderr=pipe, text=True)
         killed = None
@@ -179,7 +181,12 @@ def sweep(root: Path, count: int, *, killing: bool) -> dict[str, Any]:
             time.sleep(0.2)
             if len(outcomes(folder)) >= asked // 3:
                 killed = kill_a_worker(run)
-        out, err = run.communicate()
+        try:
+            out, err = run.communicate()
+        except KeyboardInterrupt:
+            taken = time.monotonic() - begun
+            print(f"cut off after {len(outcomes(folder))} of {asked} answers, {taken:.1f} s", flush=True)
+            raise
         assert run.returncode == 0, err
         assert "Traceback" not in out + err, err
         found = outcomes(folder)
@@ -190,6 +197,7 @@ def sweep(root: Path, count: int, *, killing: bool) -> dict[str, Any]:
             "results": dict(results.most_common()),
             "not_judged": results[NOT_JUDGED],
             "killed": killed,
+            "asking_s": asking,
             "seconds": round(time.monotonic() - begun, 1),
         }
 
