@@ -5,8 +5,9 @@ A kernel's name proves nothing: a candidate may give its own kernel the name of 
 """
 
 import contextlib
+import importlib
 from collections.abc import Callable, Generator
-from typing import cast
+from typing import Any
 
 import torch
 
@@ -66,11 +67,25 @@ class Ears:
             self._in_graphs[launch] = None
 
     def hear_triton(self) -> None:
-        """Record Triton's launches from now on, except of kernels that were launched before."""
-        from triton.runtime.driver import driver
+        """Record Triton's launches from now on, except of kernels that were launched before.
 
-        active = cast(TritonDriver, driver.active)
-        make = active.launcher_cls
+        Triton makes its driver, for which it runs a C compiler, at the first use, and most versions use none.
+        """
+        drivers: Any = importlib.import_module("triton.runtime.driver")
+        if drivers.driver._active is not None:
+            self._hear(drivers.driver.active)
+            return
+        make = drivers._create_driver
+
+        def made() -> TritonDriver:
+            driver: TritonDriver = make()
+            self._hear(driver)
+            return driver
+
+        drivers._create_driver = made
+
+    def _hear(self, driver: TritonDriver) -> None:
+        make = driver.launcher_cls
 
         def launcher(source: TritonSource, metadata: TritonMetadata) -> Callable[..., object]:
             made = make(source, metadata)
@@ -83,4 +98,4 @@ class Ears:
 
             return launch
 
-        active.launcher_cls = launcher
+        driver.launcher_cls = launcher
