@@ -125,6 +125,7 @@ class Harness:
             self.pool.worker(
                 self._flavour,
                 "oracle",
+                problem=target.workload.problem,
                 device=self.place,
                 factor=self.settings.judge.factor,
                 slack=self.slack,
