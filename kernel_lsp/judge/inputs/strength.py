@@ -7,7 +7,8 @@ from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs import drawing
 from kernel_lsp.judge.inputs.compare import OutputForm
 from kernel_lsp.judge.inputs.draw import PLAIN, Draw
-from kernel_lsp.runner.messages.oracle import Discriminate
+from kernel_lsp.judge.inputs.plan import SIGNED
+from kernel_lsp.runner.messages.oracle import OTHER_ANSWER, Discriminate
 
 
 async def measure_strength(
@@ -24,18 +25,32 @@ async def measure_strength(
         groups = [[d for d in draws if d.case in fresh and d.case not in harness.workload.advisory]]
     weak: list[str] = []
     for group in groups:
-        passing: list[str] | None = None
-        for draw in group:
+        passing: tuple[str, ...] | None = None
+        for draw in sorted(group, key=_most_telling):
             types = tuple(kind for kind, _, _ in outputs[draw.key])
-            async for other in _others(harness, fresh[draw.case]):
-                found = await harness.oracle(Discriminate(key=draw.key, other=other.key, outputs=types))
-                passing = [answer for answer in found if passing is None or answer in passing]
-                if not passing:
-                    break
+            passing = await _passing(harness, draw, fresh[draw.case], types, passing)
             if not passing:
                 break
         weak += [f"{answer} would pass on case {harness.cases[group[0].case]}" for answer in passing or ()]
     return weak
+
+
+def _most_telling(draw: Draw) -> tuple[bool, bool]:
+    """Sort plain inputs before negative ones, and both before others: few trivial answers are left after these."""
+    return not draw.is_plain, draw.family != SIGNED
+
+
+async def _passing(
+    harness: Harness, draw: Draw, fresh: Draw, types: tuple[str, ...], among: tuple[str, ...] | None
+) -> tuple[str, ...]:
+    """Return those trivial answers that pass on inputs; further inputs are drawn only for the answer to such."""
+    found: tuple[str, ...] = ()
+    async for other in _others(harness, fresh):
+        found = await harness.oracle(Discriminate(key=draw.key, other=other.key, outputs=types, among=among))
+        if OTHER_ANSWER not in found:
+            break
+        among = found
+    return found
 
 
 async def _others(harness: Harness, fresh: Draw) -> AsyncIterator[Draw]:

@@ -195,6 +195,10 @@ class OracleRole(Protocol):
     def probe(self) -> bool: ...
 
 
+OTHER_ANSWER = "the answer to other inputs"
+"""Name of the trivial answer that is right for other inputs of the same case."""
+
+
 class LoadWorkload(Request[OracleRole, LoadedWorkload], frozen=True, kw_only=True):
     """Load a workload and describe it.
 
@@ -373,12 +377,17 @@ class Compare(Request[OracleRole, Compared], frozen=True, kw_only=True):
 class Discriminate(Request[OracleRole, tuple[str, ...]], frozen=True, kw_only=True):
     """Return the names of trivial answers that would pass as right for `key`.
 
-    `other` are inputs with another answer; `outputs` the types of the baseline's outputs.
+    Attributes:
+        key: of the inputs.
+        other: inputs with another answer.
+        outputs: types of the baseline's outputs.
+        among: names of the answers that are tried; None for all.
     """
 
     key: str
     other: str
     outputs: tuple[str, ...]
+    among: tuple[str, ...] | None = None
 
     def answered_by(self, role: OracleRole) -> tuple[str, ...]:
         return role.discriminate(self)

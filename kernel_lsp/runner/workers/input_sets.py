@@ -14,12 +14,16 @@ from kernel_lsp.device.shared_buffer import as_argument, give_back, lay_out
 from kernel_lsp.device.tensors import TensorSpec
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.messages.oracle import Made
+from kernel_lsp.runner.spans import WORKER
 from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.draws import Draws
 from kernel_lsp.workload import families
 from kernel_lsp.workload.execute import blame
 from kernel_lsp.workload.leaves import Leaves, own_elements, tensors
 from kernel_lsp.workload.workload import as_outputs, describe_case, in_float64
+
+RIGHT_ANSWER = "compute the right answer"
+"""Name of the span in which a reference runs, in float64 where its operations support that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +177,8 @@ class InputSets:
             give_back(whatever=whatever)
 
     def _made(self, make: Callable[[], Leaves]) -> Leaves:
-        leaves = make()
+        with WORKER.span("draw inputs"):
+            leaves = make()
         if sum(tensor.nbytes for tensor in tensors(leaves)) > policy.RELEASED_BYTES:
             self.free_temporaries()
         return leaves
@@ -201,7 +206,7 @@ class InputSets:
         workload = self.draws.workload
         constants = workload.cases[case]
         blaming = blame(workload.path, f"`reference` raised for case {describe_case(constants)}")
-        with self.draws.placing(), self.draws.gradients():
+        with WORKER.span(RIGHT_ANSWER), self.draws.placing(), self.draws.gradients():
             returned = in_float64(workload.reference_on(constants), leaves, blaming)
         return tuple(t.detach().contiguous() for t in as_outputs(workload.path, returned, "reference"))
 

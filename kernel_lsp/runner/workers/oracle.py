@@ -205,7 +205,7 @@ class Oracle:
 
     def discriminate(self, request: messages.Discriminate, /) -> tuple[str, ...]:
         """Return the names of trivial answers that would pass as right."""
-        return self.errors.passing(request.key, request.other, request.outputs)
+        return self.errors.passing(request.key, request.other, request.outputs, request.among)
 
     def rates(self) -> MemoryRates:
         """Measure how fast the GPU's memory is read, written and copied."""
@@ -290,11 +290,13 @@ def _choose(problem: "Problem", free: int | None) -> "CaseSelection":
     """Return the cases of a problem that this machine runs, after checking that it has a right answer."""
     from kernel_lsp.workload.problem import choose_for_emulator, choose_for_gpu
 
-    if free is None:
-        chosen = choose_for_emulator(problem)
-    else:
-        chosen = choose_for_gpu(problem, int(policy.JUDGED_MEMORY_SHARE * free))
-    problem.check(chosen.cases[chosen.decisive[0]])
+    with WORKER.span("choose sizes that fit"):
+        if free is None:
+            chosen = choose_for_emulator(problem)
+        else:
+            chosen = choose_for_gpu(problem, int(policy.JUDGED_MEMORY_SHARE * free))
+    with WORKER.span("try out the model"):
+        problem.check(chosen.cases[chosen.decisive[0]])
     return chosen
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernel_lsp.device.shared_buffer import dtype_name, torch_dtype
 from kernel_lsp.device.tensors import TensorSpec
-from kernel_lsp.runner.messages.oracle import BaselineError, OutputDistance
+from kernel_lsp.runner.messages.oracle import OTHER_ANSWER, BaselineError, OutputDistance
 from kernel_lsp.runner.workers import comparison, error_bounds
 from kernel_lsp.runner.workers.comparison import Distance, Measure
 from kernel_lsp.runner.workers.dependence import growth_of_sums, terms_by_output
@@ -153,18 +153,21 @@ class OutputErrors:
         scale = comparison.scale(truth, actual.dtype)
         return scale, comparison.distance(actual, truth, scale, allowed, self.measure)
 
-    def passing(self, key: str, other: str, dtypes: Sequence[str]) -> tuple[str, ...]:
+    def passing(
+        self, key: str, other: str, dtypes: Sequence[str], among: Collection[str] | None = None
+    ) -> tuple[str, ...]:
         """Return the names of trivial answers that would pass as right for `key`; `dtypes` are the outputs' types.
 
         Tried are zeros, the mean everywhere, each input of matching size, and the right answer to the inputs of
-        `other`.
+        `other`; only those `among` the names given, if any are.
         """
-        truth, foreign = self._inputs.expected(key), self._inputs.expected(other)
+        truth = self._inputs.expected(key)
+        foreign = self._inputs.expected(other) if among is None or OTHER_ANSWER in among else truth
         if not any(t.numel() for t in truth.outputs):
             return ()  # an empty answer cannot be wrong
         answers: dict[str, Callable[[int, Tensor], Tensor | None]] = {
             "all zeros": lambda _, t: torch.zeros_like(t),
-            "the answer to other inputs": lambda number, _: foreign.outputs[number],
+            OTHER_ANSWER: lambda number, _: foreign.outputs[number],
         }
         if any(t.numel() > 1 for t in truth.outputs):  # the mean of one number is that number
             answers["the mean everywhere"] = lambda _, t: torch.full_like(t, comparison.mean(t))
@@ -175,7 +178,8 @@ class OutputErrors:
                     leaf.reshape(t.shape) if leaf.numel() == t.numel() else None
                 )
         kinds = [torch_dtype(name) for name in dtypes]
-        return tuple(name for name, answer in answers.items() if self._passes(key, truth, kinds, answer))
+        tried = answers if among is None else [name for name in answers if name in among]
+        return tuple(name for name in tried if self._passes(key, truth, kinds, answers[name]))
 
     def _passes(
         self,

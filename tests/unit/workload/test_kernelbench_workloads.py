@@ -190,6 +190,21 @@ def test_random_answers_are_refused():
         made.check(made.constants)
 
 
+def test_a_model_runs_once_in_float64_where_it_draws_no_random_numbers(monkeypatch):
+    """On a GPU a convolution in float64 takes seconds."""
+    made, wide = problem("return x * 2"), []
+    reference = made.reference
+
+    def counted(case, *leaves):
+        wide.append(leaves[0].dtype is torch.float64)
+        return reference(case, *leaves)
+
+    monkeypatch.setattr(made, "reference", counted)
+    with Instead("cpu"):
+        made.check(made.constants)
+    assert wide == [False, True]
+
+
 def test_an_answer_that_varies_with_its_rounding_is_not_random():
     """As with what a GPU's libraries add up in any order."""
     forward = "self.calls.append(0)\n        return x * (1 + len(self.calls) * 1000 * torch.finfo(x.dtype).eps)"
