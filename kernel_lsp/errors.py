@@ -64,6 +64,10 @@ class RunnerError(KernelLspError):
     """A runner process died, hung or broke its protocol; the work it had can be given to another one."""
 
 
+class NoRoomError(RunnerError):
+    """A session does not fit into the GPU's memory beside those that are open; it may once these are closed."""
+
+
 def as_ours(error: Exception) -> KernelLspError:
     """Return the error for any exception, where one item of many broke and the others go on.
 

@@ -433,6 +433,9 @@ LARGE_CASE_MEMORY_SHARE: Final = 0.25
 """Share of it beyond which a case keeps fewer tensors in memory."""
 KEPT_DRAWS_MEMORY_SHARE: Final = 0.25
 """Share of it for past inputs and expected values. Chosen: they can be made again."""
+KEPT_DRAWS_SESSIONS: Final = 3
+"""Past inputs and expected values are taken to need at most so many times what judging a problem takes beside them.
+Chosen: that is nine times the inputs and eleven times the outputs, and there are some 24 sets."""
 RELEASED_BYTES: Final = 1 << 30
 """Unused memory of torch's, or what is made beside inputs, is given back from this size on. Chosen."""
 SHORT_MEMORY_SHARE: Final = 0.35

@@ -2,7 +2,8 @@
 
 One session serves all candidates and measures the eagerly run model once; a second one compares with `torch.compile` of
 the model, for right candidates; then come KernelBench's own verdicts. While a problem is judged, the candidates for the
-next one are built. This module knows neither ledger nor store: a lane may be on another machine.
+next one are built and its session is opened. This module knows neither ledger nor store: a lane may be on another
+machine.
 """
 
 import contextlib
@@ -15,12 +16,12 @@ from kernel_lsp.bench.published import ask_published
 from kernel_lsp.bench.records import CandidateResult, cheat_of, comparison_of
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.judge.record import Record
-from kernel_lsp.judge.session import open_session
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.pool.lane import Lane
 from kernel_lsp.pool.protocol import Work
 from kernel_lsp.runner.shield import start
+from kernel_lsp.runner.turns import SessionTurns
 from kernel_lsp.source.candidate import SourceFile
 
 _COMPILED = """
@@ -91,9 +92,8 @@ class _Attendance:
 
     async def attend(self, jobs: Sequence[BenchJob], ahead: ProblemRequest | None) -> None:
         self._say(jobs[0], "building")
-        path = jobs[0].problem.path
-        self.lane.pool.allow(read={file.parent for file in (path, *(job.sample.path for job in jobs))})
-        target = make_target(path)
+        self._allow(jobs)
+        target = make_target(jobs[0].problem.path)
         new = [job for job in jobs if job.key not in self.results]
         if new:
             await self._judge(target, new, ahead)
@@ -118,14 +118,26 @@ class _Attendance:
 
     async def _judge(self, target: Target, jobs: Sequence[BenchJob], ahead: ProblemRequest | None) -> None:
         self._build_ahead(target, jobs)
-        async with open_session(target, self.lane.settings, self.lane.pool, self.lane.builders) as session:
+        async with self.lane.session(target, keep=False) as session:
             if following := _unjudged(ahead):
                 with contextlib.suppress(KernelLspError):  # it is reported when that problem is reached
-                    self._build_ahead(make_target(following[0].problem.path), following)
+                    self._prepare(make_target(following[0].problem.path), following)
             for job in jobs:
                 self._say(job, f"judging sample {job.sample.index}")
-                verdict = (await session.judge(job.candidate)).made_in(self.lane.where)
+                async with self.lane.pool.turns.measuring:
+                    verdict = (await session.judge(job.candidate)).made_in(self.lane.where)
                 self._note(_result(job, verdict, self.lane), verdict)
+
+    def _prepare(self, target: Target, jobs: Sequence[BenchJob]) -> None:
+        """Start to open the session of the problem that comes next, and to build the candidates for it."""
+        self._allow(jobs)
+        self.lane.foresee(target)
+        self._build_ahead(target, jobs)
+
+    def _allow(self, jobs: Sequence[BenchJob]) -> None:
+        """Let workers read the files of a problem and its candidates."""
+        path = jobs[0].problem.path
+        self.lane.pool.allow(read={file.parent for file in (path, *(job.sample.path for job in jobs))})
 
     def _build_ahead(self, target: Target, jobs: Sequence[BenchJob]) -> None:
         for job in jobs:
@@ -140,10 +152,11 @@ class _Attendance:
         plain = settings.model_copy(update={"judge": settings.judge.model_copy(update={"families": ["normal"]})})
         self._say(jobs[0], "measuring torch.compile")
         try:
-            async with open_session(target, plain, self.lane.pool, self.lane.builders) as session:
+            async with self.lane.session(target, plain, keep=False) as session:
                 for job in jobs:
                     self._say(job, f"sample {job.sample.index} against torch.compile")
-                    verdict = await session.judge(job.candidate, known=True)
+                    async with self.lane.pool.turns.measuring:
+                        verdict = await session.judge(job.candidate, known=True)
                     self._add(job, {"compiled": comparison_of(verdict)})
         except KernelLspError as error:
             for job in self._waiting(jobs, "compiled"):
@@ -153,7 +166,8 @@ class _Attendance:
         lane = self.lane
         self._say(job, f"sample {job.sample.index} by KernelBench's method")
         built = await lane.builders.build(target.workload, job.candidate)
-        said, trouble = await ask_published(lane.pool, lane.gpu, target, job.candidate, built, lane.settings)
+        async with SessionTurns(lane.pool.turns).alone():  # it times
+            said, trouble = await ask_published(lane.pool, lane.gpu, target, job.candidate, built, lane.settings)
         self._add(job, {"published": said, "published_trouble": trouble})
 
     def _add(self, job: BenchJob, found: dict[str, object]) -> None:

@@ -46,6 +46,7 @@ from kernel_lsp.runner.messages.subject_answers import PublishedOutputs
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.shield import start, to_the_end
+from kernel_lsp.runner.turns import SessionTurns
 from kernel_lsp.runner.worker import Worker, WorkerDied, WorkerTimedOut
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import find_kernels, surroundings
@@ -83,6 +84,7 @@ class Harness:
         self.seed = int.from_bytes(os.urandom(6), "little")
         self.salt = secrets.randbits(62)  # of checksums, the same in all processes, so that sums can be compared
         self._flavour = Flavour.GPU if gpu else Flavour.EMULATE
+        self.turns = SessionTurns(pool.turns if gpu else None)
         self.workload = LoadedWorkload((), (), ())
         self.draws: dict[str, Draw] = {}
         self.bandwidth: Bandwidth | None = None
@@ -90,7 +92,7 @@ class Harness:
         self._oracle: Worker | None = None
         self._probes: Binary | None = None
         self._warm_workers = WarmWorkers(self._start_subject, self._roomy)
-        self.tools = SanitizerTools(pool)
+        self.tools = SanitizerTools(pool, self.turns)
         self._subjects: dict[str, Worker] = {}
         self._parting: list[asyncio.Task[None]] = []
         self.numbers = itertools.count(1)
@@ -116,45 +118,43 @@ class Harness:
         Raises:
             WorkloadError: the workload is not one.
             RunnerError: workers cannot be started.
+            NoRoomError: there is no room in memory beside other sessions.
         """
-        target, made = self.target, self.pool.scratch(Flavour.BUILD)
+        target, workload, made = self.target, self.target.workload, self.pool.scratch(Flavour.BUILD)
+        place, slack, factor, problem = self.place, self.slack, self.settings.judge.factor, workload.problem
         extensions = self.builders.extensions()
-        read = [*surroundings(target.source, target.workload.source), made, extensions]
+        read = [*surroundings(target.source, workload.source), made, extensions]
         self.pool.allow(read, self.settings.runner.environment)
         starting = asyncio.create_task(
             self.pool.worker(
-                self._flavour,
-                "oracle",
-                problem=target.workload.problem,
-                device=self.place,
-                factor=self.settings.judge.factor,
-                slack=self.slack,
-                plain=self._plain,
+                self._flavour, "oracle", problem=problem, device=place, factor=factor, slack=slack, plain=self._plain
             )
         )
         distance: Binary | None = None
         if self._timed:
             self._probes, distance = await asyncio.gather(self.builders.own("probes"), self.builders.own("distance"))
-            if target.workload.problem:
+            if problem:
                 await self.builders.prepare_header()
         self.refill()
         self._oracle = await starting
-        source = self.target.workload.source
         self.workload = await self.oracle(
             LoadWorkload(
-                text=source.text,
-                path=str(source.path.absolute()),
+                text=workload.source.text,
+                path=str(workload.source.path.absolute()),
                 seed=self.seed_of("weights"),
+                beside=self.turns.others,
                 distance=distance,
                 probes=self._probes,
-                builds=await self.builders.reference(target.workload, target.baseline),
+                builds=await self.builders.reference(workload, target.baseline),
             ),
             deadline=policy.LOAD_SECONDS,
         )
+        self.turns.reserve(self.workload.takes, self.workload.free)
         if self.large:
             await self.tools.close()
         if self._timed:
-            self.bandwidth = Bandwidth.measured(await self.oracle(MeasureRates()))
+            async with self.turns.alone():
+                self.bandwidth = Bandwidth.measured(await self.oracle(MeasureRates()))
 
     async def close(self) -> None:
         """End every worker of this harness."""
@@ -164,6 +164,7 @@ class Harness:
         await self.tools.close()
         for worker in (*self._subjects.values(), *([self._oracle] if self._oracle else [])):
             worker.kill()
+        self.turns.leave()
 
     async def oracle(
         self, request: Request[OracleRole, Answer], *, deadline: float = policy.WORKER_ANSWER_SECONDS
@@ -178,7 +179,7 @@ class Harness:
         # The oracle serves every version: cancelling the judgement of one must not end it.
         try:
             with named_as_given(self.target.workload.source):
-                return await to_the_end(self._oracle.ask(request, deadline=deadline))
+                return await to_the_end(self.turns.ask(self._oracle, request, deadline))
         except (WorkerFailure, WorkerDied, WorkerTimedOut) as error:
             if isinstance(error, WorkerFailure) and error.lost_device:
                 self._oracle.kill()  # it would fail for every version from now on; a session with another one does not
@@ -206,7 +207,8 @@ class Harness:
         for each in parting:
             await asyncio.shield(each)
         worker = await self._warm_workers.take()
-        subject = Subject(f"{next(self.numbers)}", candidate, built, worker, launch_time=self.launch_time)
+        name, launch_time = f"{next(self.numbers)}", self.launch_time
+        subject = Subject(name, candidate, built, worker, launch_time=launch_time, turns=self.turns)
         self._subjects[subject.name] = worker
         try:
             await self._load(subject, built)
@@ -271,11 +273,9 @@ class Harness:
         """Allocate memory for the inputs of a draw in a version's process, once for each set of buffers."""
         if subject.bound.get(buffers[0]) == buffers:
             return
-        nbytes = -(-draw.nbytes // _SLAB_ALIGNMENT) * _SLAB_ALIGNMENT
-        request = Bind(
-            buffers=buffers, arguments=draw.arguments, nbytes=nbytes, names=self.workload.arguments, case=draw.case
-        )
-        handle = await subject.ask(request)
+        nbytes, names = -(-draw.nbytes // _SLAB_ALIGNMENT) * _SLAB_ALIGNMENT, self.workload.arguments
+        bind = Bind(buffers=buffers, arguments=draw.arguments, nbytes=nbytes, names=names, case=draw.case)
+        handle = await subject.ask(bind)
         await self.oracle(Attach(subject=subject.name, buffers=buffers, nbytes=nbytes, handle=handle))
         subject.bound[buffers[0]] = buffers
         subject.forget_recordings(buffers[0])
@@ -394,7 +394,7 @@ class Harness:
                 probes=messages.encode(self._probes) if self._probes else b"",
                 emulated=messages.encode(self.builders.device),
             )
-            await worker.ask(Ready(), deadline=policy.WORKER_ANSWER_SECONDS)
+            await self.turns.ask(worker, Ready(), policy.WORKER_ANSWER_SECONDS)
         except RunnerError as error:
             raise UnjudgedError(f"no process for it could be set up: {error.message}") from error
         return worker

@@ -17,6 +17,7 @@ from kernel_lsp.errors import RunnerError
 from kernel_lsp.runner.child_program import ChildProgram
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.runner.shield import start
+from kernel_lsp.runner.turns import SessionTurns
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 FOUND = 86
@@ -26,10 +27,10 @@ _READY = b"ready "  # and its process id
 
 
 class SanitizerTools:
-    """The tools for one session's judgements. Close them after use."""
+    """The tools for one session's judgements, which has these turns. Close them after use."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, pool: Pool, turns: SessionTurns) -> None:
+        self._pool, self._turns = pool, turns
         self._waiting: dict[str, asyncio.Task[ChildProgram | None]] = {}
 
     @cached_property
@@ -84,6 +85,10 @@ class SanitizerTools:
 
     async def _set_up(self, tool: str) -> ChildProgram | None:
         """Return a process of a tool that has a context; None where it gets none."""
+        async with self._turns.piece():
+            return await self._ready(tool)
+
+    async def _ready(self, tool: str) -> ChildProgram | None:
         try:
             program = await self._pool.program(self._command(tool))
         except (OSError, RunnerError):

@@ -78,9 +78,10 @@ class Session:
         return self.harness is not None and self.harness.whole
 
     async def open(self) -> None:
-        """Build and measure the baseline.
+        """Build and measure the baseline; beside other sessions of the pool, as `runner.turns` says.
 
         Raises:
+            NoRoomError: there is no room in the GPU's memory beside other sessions.
             KernelLspError: the baseline does not build.
             WorkloadError: the workload does not work, or disagrees with the baseline.
         """
@@ -104,7 +105,8 @@ class Session:
                 fix="Fix it first; `kernel-lsp check` shows every message.",
             )
         try:
-            with harness.launch_time.measuring(), self.pool.spans.span("measure the baseline"):
+            measuring = self.pool.spans.span("measure the baseline")
+            with harness.launch_time.measuring(), harness.turns.opening(), measuring:
                 self.measured = await self._measure(harness, self.baseline_built)
         except CannotJudgeError as error:
             if self.gpu is not None:
@@ -190,11 +192,13 @@ class Session:
 
     @asynccontextmanager
     async def timer(self) -> AsyncGenerator[tuple[gate.Quieted, ...]]:
-        """Hold the GPU for timing with every model server kept off it; yield these servers."""
+        """Hold the GPU for timing, with other sessions and every model server kept off it; yield these servers."""
         assert self.gpu is not None, "only a GPU is timed"
+        assert self.harness is not None, "open the session first"
         async with AsyncExitStack() as held:
             with self.pool.spans.span("wait for the GPU's lock"):
                 await held.enter_async_context(gpu_lock(self.gpu.uuid, private_folder("locks")))
+                await held.enter_async_context(self.harness.turns.alone())
                 quieted = await held.enter_async_context(gate.quiet(self.gpu.uuid))
             yield quieted
 

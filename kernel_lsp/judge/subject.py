@@ -7,9 +7,10 @@ from pathlib import Path
 from kernel_lsp import policy
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.errors import named_as_given
-from kernel_lsp.judge.measure.cost import LAUNCHING, LaunchTime
+from kernel_lsp.judge.measure.cost import LAUNCHING, TIMING, LaunchTime
 from kernel_lsp.runner.messages import Answer, Request
 from kernel_lsp.runner.messages.subject import Run, SubjectRole, buffer_of
+from kernel_lsp.runner.turns import SessionTurns
 from kernel_lsp.runner.worker import Worker
 from kernel_lsp.source.candidate import Candidate
 
@@ -27,7 +28,9 @@ class Subject:
         recorded: how each recording was made, by its name.
         own_weights: weights of a KernelBench problem that it does not have under their names, but makes itself.
         launch_time: what launches took, shared with all versions of its harness.
+        turns: of its session.
         run_s: the longest of its runs, in seconds.
+        took_s: seconds of its latest answer, without those in which it waited for its turn.
     """
 
     name: str
@@ -38,7 +41,9 @@ class Subject:
     recorded: dict[str, object] = field(default_factory=dict[str, object])
     own_weights: tuple[str, ...] = ()
     launch_time: LaunchTime = field(default_factory=LaunchTime)
+    turns: SessionTurns = field(default_factory=lambda: SessionTurns(None))
     run_s: float = 0.0
+    took_s: float = 0.0
 
     def forget_recordings(self, buffer: str) -> None:
         """Forget the recordings on buffers that were bound together, named by the first buffer."""
@@ -48,19 +53,22 @@ class Subject:
     async def ask(
         self, request: Request[SubjectRole, Answer], *, deadline: float = policy.WORKER_ANSWER_SECONDS
     ) -> Answer:
-        """Send a request to the worker and return its answer.
+        """Send a request to the worker and return its answer, once it is the session's turn.
 
         Raises:
             OutOfTimeError: it would launch, beside a slow baseline, and there is no time left for that.
             WorkerFailure, KernelLspError: as `Worker.ask`.
         """
-        launches, started = isinstance(request, LAUNCHING), time.perf_counter()
-        try:
-            with named_as_given(self.candidate.kernel, self.candidate.launch):
-                return await self._ask(request, self.launch_time.deadline(deadline) if launches else deadline)
-        finally:
-            if launches:
-                self._launched(request, time.perf_counter() - started)
+        launches, times = isinstance(request, LAUNCHING), type(request) in TIMING
+        async with self.turns.alone() if times else self.turns.piece():
+            started = time.perf_counter()
+            try:
+                with named_as_given(self.candidate.kernel, self.candidate.launch):
+                    return await self._ask(request, self.launch_time.deadline(deadline) if launches else deadline)
+            finally:
+                self.took_s = time.perf_counter() - started
+                if launches:
+                    self._launched(request, self.took_s)
 
     async def _ask(self, request: Request[SubjectRole, Answer], deadline: float) -> Answer:
         return await self.worker.ask(request, deadline=deadline)

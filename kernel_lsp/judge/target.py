@@ -1,5 +1,6 @@
 """The target of a judgement: a kernel file with its workload, and versions of the kernel."""
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,13 @@ class Target:
     def baseline(self) -> Candidate:
         """Return the user's file as it stands, as a candidate."""
         return self.version(self.source.text, "baseline", "baseline", self.launch_text)
+
+    @property
+    def key(self) -> str:
+        """Return a text that tells targets apart, by file, kernel, workload and text."""
+        named = str(self.source.path), self.kernel.name if self.kernel else ""
+        parts = (*named, self.workload.source.text, self.baseline.digest)
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def version(
         self, text: str, label: str, origin: str, launch_text: str | None = None, launch_path: Path | None = None

@@ -3,7 +3,6 @@
 This module does not know the store: a lane may be on another machine.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,13 +32,6 @@ class AnswerRequest(NumberedRecord):
     target: Target
     candidate: Candidate | None = None
 
-    @property
-    def key(self) -> str:
-        """Return the content address of the kernel with its workload."""
-        target = self.target
-        parts = (target.kernel.name if target.kernel else "", target.workload.source.text, target.baseline.digest)
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
 
 class AnswerResult(NumberedRecord):
     """The feedback on a candidate and its verdict, if it has one; or the facts on a kernel."""
@@ -50,9 +42,11 @@ class AnswerResult(NumberedRecord):
 
 
 async def judge_answer(
-    lane: Lane, request: AnswerRequest, tell: Callable[[AnswerResult], None], _ahead: AnswerRequest | None
+    lane: Lane, request: AnswerRequest, tell: Callable[[AnswerResult], None], ahead: AnswerRequest | None
 ) -> None:
     """Judge a candidate in full, or tell the facts on its kernel; see `Work.attend`.
+
+    The session of the kernel that is asked about next is opened meanwhile.
 
     Raises:
         RunnerError: something broke that says nothing of the candidate; another session may judge it.
@@ -60,12 +54,15 @@ async def judge_answer(
     """
     name = request.target.source.path.name
     lane.say(f"judging an answer on {name}" if request.candidate else f"measuring {name}")
-    async with lane.session(request.key, request.target) as session:
+    async with lane.session(request.target) as session:
+        if ahead is not None:
+            lane.foresee(ahead.target)
         judge = SessionJudge(session)
         if request.candidate is None:
             tell(AnswerResult(number=request.number, briefing=judge.briefing))
             return
         feedback, verdict = await judge.judge(request.candidate)
+        lane.builders.forget(request.candidate)
     placed = verdict and verdict.made_in(lane.where)
     tell(AnswerResult(number=request.number, feedback=feedback, verdict=placed))
 

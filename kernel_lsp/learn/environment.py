@@ -90,13 +90,12 @@ class SessionJudge:
 
     Args:
         session: of the kernel.
-        measuring: held while the session runs anything on the GPU; the same for sessions that are used side by side.
 
     Raises:
         WorkloadError: the kernel itself is wrong, or its workload cannot tell right from wrong.
     """
 
-    def __init__(self, session: Session, measuring: asyncio.Lock | None = None) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
         target, measured = session.target, session.measured
         if measured is None:
@@ -113,7 +112,6 @@ class SessionJudge:
             on_exchange=lambda _: None,
             on_confirmed=None,
             seed=0,
-            measuring=measuring,
         )
 
     @property
@@ -198,7 +196,6 @@ async def open_environment(
     store: Store,
     pool: Pool,
     memory: Memory,
-    measuring: asyncio.Lock | None = None,
 ) -> AsyncGenerator[KernelEnvironment]:
     """Open the session of a kernel, with its baseline measured.
 
@@ -209,14 +206,13 @@ async def open_environment(
         store: takes verdicts and turns.
         pool: of workers, on the GPU that judges.
         memory: what was judged of this kernel before; it is added to.
-        measuring: held while the session runs anything on the GPU; the same for sessions that are used side by side.
 
     Raises:
         WorkloadError: the kernel itself is wrong, or its workload cannot tell right from wrong.
         KernelLspError: the kernel, its workload or the profile cannot be used.
     """
     async with open_session(target, settings, pool) as session:
-        yield KernelEnvironment(SessionJudge(session, measuring), profile, settings, store, memory)
+        yield KernelEnvironment(SessionJudge(session), profile, settings, store, memory)
 
 
 def require_telling(target: Target, weak: Sequence[str]) -> None:

@@ -1,8 +1,7 @@
 """Where the answers of a policy are judged: here, in sessions that stay open, or in the lanes of a pool."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Protocol
 
 from kernel_lsp.config.settings import Settings
@@ -51,18 +50,12 @@ class JudgesHere:
 
     def __init__(self, pools: Pools, profile: Profile, store: Store, gpu: Gpu | None) -> None:
         self._pools, self._profile, self._store, self._gpu = pools, profile, store, gpu
-        self._measuring = asyncio.Lock()
 
-    @asynccontextmanager
-    async def open(self, target: Target, settings: Settings, memory: Memory) -> AsyncGenerator[KernelEnvironment]:
-        """Open the environment of a kernel, with its session."""
-        opening = open_environment(
-            target, self._profile, settings, self._store, self._pools.now(), memory, self._measuring
-        )
-        async with AsyncExitStack() as stack:
-            async with self._measuring:
-                environment = await stack.enter_async_context(opening)
-            yield environment
+    def open(
+        self, target: Target, settings: Settings, memory: Memory
+    ) -> AbstractAsyncContextManager[KernelEnvironment]:
+        """Return a context with the environment of a kernel, which has its session."""
+        return open_environment(target, self._profile, settings, self._store, self._pools.now(), memory)
 
     def at_work(self, show: Callable[[str], None]) -> AbstractAsyncContextManager[object]:
         """Return a context that needs nothing and shows nothing."""

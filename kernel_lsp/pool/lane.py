@@ -50,13 +50,32 @@ class Lane:
         """
         await self.fitness.require(self.pool.pids() | beside)
 
-    def session(self, key: str, target: Target) -> AbstractAsyncContextManager[Session]:
-        """Return a context with the session of a target that the key names, open from an earlier task or opened.
+    def session(
+        self, target: Target, settings: Settings | None = None, *, keep: bool = True
+    ) -> AbstractAsyncContextManager[Session]:
+        """Return a context with the session of a target: open from an earlier task, opened ahead, or opened now.
+
+        Args:
+            target: the kernel and its workload, of which all sessions have the same settings.
+            settings: others than the lane's.
+            keep: False to close it at the end of the block.
 
         Raises:
             KernelLspError: the baseline or the workload cannot be used, or workers cannot be started.
         """
-        return self.sessions.using(key, lambda: open_session(target, self.settings, self.pool))
+        return self.sessions.using(target.key, self._opening(target, settings), keep=keep)
+
+    def foresee(self, target: Target) -> None:
+        """Start to open the session of a target that is used next, beside the one in use.
+
+        Its timing waits for its turn on the GPU (`runner.turns`), and all of it until there is room in memory.
+        """
+        self.sessions.foresee(target.key, self._opening(target))
+
+    def _opening(
+        self, target: Target, settings: Settings | None = None
+    ) -> Callable[[], AbstractAsyncContextManager[Session]]:
+        return lambda: open_session(target, settings or self.settings, self.pool, self.builders)
 
 
 @asynccontextmanager

@@ -52,13 +52,13 @@ async def run_lanes(
             opened.append(lane)
             try:
                 while task is not None and await queue.attempt(task, attend_if_fit(lane, task)):
-                    task = await queue.next()
+                    task = await queue.next(name)
             finally:
                 opened.remove(lane)
 
     async def run(gpu: Gpu | None) -> None:
         name = lane_name(gpu)
-        while (task := await queue.next()) is not None:
+        while (task := await queue.next(name)) is not None:
             try:
                 await serve(gpu, name, task)
             except LaneUnfitError as error:
@@ -97,7 +97,7 @@ class LocalPool:
         """Do all of the queue; see `LanePool.run`."""
 
         async def attend(lane: Lane, request: RequestT) -> None:
-            await work.attend(lane, request, take, queue.ahead)
+            await work.attend(lane, request, take, queue.ahead(lane.where.lane))
 
         await run_lanes(queue, self.gpus, self.settings, attend, say)
 

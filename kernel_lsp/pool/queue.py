@@ -34,6 +34,10 @@ def left_alone(error: LaneUnfitError) -> str:
     return f"left alone{'' if error.lasting else f' for {UNFIT_SECONDS:.0f} s'}: {error.message}"
 
 
+def _among(task: object, tasks: Iterable[object]) -> bool:
+    return any(one is task for one in tasks)
+
+
 def _whole(task: T) -> tuple[T, None]:
     return task, None
 
@@ -63,6 +67,7 @@ class TaskQueue(Generic[T]):
         self._fail, self._rest, self._name, self._more = fail, rest, name, more
         self._tries: Counter[tuple[Hashable, int]] = Counter()
         self._busy = 0
+        self._foreseen: dict[Hashable, T] = {}
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -79,10 +84,18 @@ class TaskQueue(Generic[T]):
         """Return True while tasks may be added."""
         return self._more
 
-    @property
-    def ahead(self) -> T | None:
-        """Return the task that is given out next, if there is one."""
-        return self._waiting[0] if self._waiting else None
+    def ahead(self, lane: Hashable) -> T | None:
+        """Return the task that a lane will be given next, so that it can prepare it; None if there is none.
+
+        Another lane is given it only where no other task waits.
+        """
+        others = [task for other, task in self._foreseen.items() if other != lane]
+        task = self._foreseen.pop(lane, None)
+        if task is None or not _among(task, self._waiting):
+            task = next((one for one in self._waiting if not _among(one, others)), None)
+        if task is not None:
+            self._foreseen[lane] = task
+        return task
 
     def add(self, task: T) -> None:
         """Put a task behind all others."""
@@ -95,15 +108,20 @@ class TaskQueue(Generic[T]):
         self._more = False
         self._changed.set()
 
-    async def next(self) -> T | None:
-        """Return the next task, waiting while one may be added or come back; None when all are done."""
+    async def next(self, lane: Hashable = None) -> T | None:
+        """Return the next task of a lane, waiting while one may be added or come back; None when all are done."""
         while not self._waiting and (self._busy or self._more):
             self._changed.clear()
             await self._changed.wait()
         if not self._waiting:
             return None
         self._busy += 1
-        return self._waiting.popleft()
+        task = self.ahead(lane)
+        self._foreseen.pop(lane, None)
+        if task is None:
+            return self._waiting.popleft()  # another lane prepares it, but is not free yet
+        del self._waiting[next(place for place, one in enumerate(self._waiting) if one is task)]
+        return task
 
     async def rest(self, seconds: float) -> None:
         """Wait so long, or until all tasks are done."""

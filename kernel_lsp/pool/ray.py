@@ -163,9 +163,9 @@ class RayPool:
             await self._opened(slot)
         self._at_work.add(slot)
         try:
-            while slot in self._open and (task := await queue.next()) is not None:
+            while slot in self._open and (task := await queue.next(slot)) is not None:
                 try:
-                    await queue.attempt(task, self._attend(slot, work, task, queue.ahead, take, say))
+                    await queue.attempt(task, self._attend(slot, work, task, queue.ahead(slot), take, say))
                 except LaneUnfitError as error:
                     await self._leave_alone(slot, error, queue, say)
         finally:

@@ -1,7 +1,7 @@
 """Judges the answers of a sweep for one kernel in a lane, and tells each step as soon as it is known.
 
-While one kernel's answers are judged, those for the next one are built. This module knows neither the sweep's files nor
-the store: a lane may be on another machine.
+While one kernel's answers are judged, those for the next one are built and its session is opened. This module knows
+neither the sweep's files nor the store: a lane may be on another machine.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from typing import Any
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import KernelLspError, RunnerError, as_ours
 from kernel_lsp.judge.record import Record
-from kernel_lsp.judge.session import Session, open_session
+from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.target import Target, make_target
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.model.profile import Profile, find_profile
@@ -112,10 +112,11 @@ async def judge_answers(
     target = _target(lane, request)
     profile, prompts, task = kernel_parts(target, lane.settings, request.profile, request.write)
     built = _built_ahead(lane, request, target, task)
-    async with open_session(target, lane.settings, lane.pool, lane.builders) as session:
+    async with lane.session(target, keep=False) as session:
         if ahead is not None:
             with contextlib.suppress(KernelLspError):  # it is reported when that kernel is reached
                 following = _target(lane, ahead)
+                lane.foresee(following)
                 _, _, asked = kernel_parts(following, lane.settings, ahead.profile, ahead.write)
                 _built_ahead(lane, ahead, following, asked)
         for place, one in enumerate(request.answers, 1):
@@ -133,11 +134,14 @@ async def judge_answers(
 
 
 async def brief_kernel(
-    lane: Lane, request: SweptKernel, tell: Callable[[BriefedKernel], None], _ahead: SweptKernel | None
+    lane: Lane, request: SweptKernel, tell: Callable[[BriefedKernel], None], ahead: SweptKernel | None
 ) -> None:
     """Gather the facts that prompts tell about a kernel; see `Work.attend`."""
     lane.say(f"turn {request.turn}: measuring {request.path.name}")
-    async with open_session(_target(lane, request), lane.settings, lane.pool) as session:
+    async with lane.session(_target(lane, request), keep=False) as session:
+        if ahead is not None:
+            with contextlib.suppress(KernelLspError):  # as above
+                lane.foresee(_target(lane, ahead))
         tell(BriefedKernel(number=request.number, briefing=brief(session, ())))
 
 

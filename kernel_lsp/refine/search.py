@@ -60,6 +60,7 @@ async def refine(
         wishes=wishes,
         spent=spent,
         others=others,
+        predicts=True,
     )
     if (why := bench.settled() or bench.out_of_time()) is not None:
         bench.finish(why)

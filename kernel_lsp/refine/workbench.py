@@ -71,7 +71,8 @@ class _Checked:
 class Workbench:
     """One search: races in one session or several on equal GPUs, full judgements in the first.
 
-    `measuring` is held while anything runs on the GPU; those whose sessions share one are given the same.
+    Of those whose sessions share a GPU one at a time runs anything on it. With `predicts` right candidates get a
+    predicted time where there is no GPU, for somebody who is shown it.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Workbench:
         wishes: Sequence[str] = (),
         spent: float = 0.0,
         others: Sequence[Session] = (),
-        measuring: asyncio.Lock | None = None,
+        predicts: bool = False,
     ) -> None:
         self._others = others  # which may become more
         self.session, self.budget, self.seed, self.spent = session, budget, seed, spent
@@ -107,9 +108,9 @@ class Workbench:
         self._best: Best | None = None
         self._splits: dict[str, SplitVariant] = {}
         self._guarded: set[str] = set()
-        self._predictor = Predictor(session)
+        self._predictor = Predictor(session) if predicts else None
         self._doing, self._shown = "starting", self._started
-        self._measuring = measuring or asyncio.Lock()  # models generate and compilers build meanwhile
+        self._measuring = session.pool.turns.measuring  # models generate and compilers build meanwhile
 
     @property
     def timed(self) -> bool:
@@ -251,7 +252,7 @@ class Workbench:
         async with self._measuring:
             verdict = await self.session.judge(candidate)
             right = verdict.verdict is Outcome.UNTIMED and verdict.stage is Stage.CORRECT
-            predicted = await self._predictor.ratio(candidate, built) if right else None
+            predicted = await self._predictor.ratio(candidate, built) if right and self._predictor else None
         self._counts["built"] += verdict.verdict is not Outcome.BUILD_FAILED
         self._counts["correct"] += right
         feedback = replace(_feedback(verdict), facts=_facts(built) if built.ok else None, predicted=predicted)

@@ -29,6 +29,7 @@ from kernel_lsp.runner.sandbox import Confinement
 from kernel_lsp.runner.sessions import kill_session
 from kernel_lsp.runner.shield import start
 from kernel_lsp.runner.spans import SpanLog, WorkSpan
+from kernel_lsp.runner.turns import GpuTurns
 from kernel_lsp.runner.worker import Worker
 from kernel_lsp.runner.zygote import ForkRequest
 
@@ -81,14 +82,14 @@ class Pool:
     workers, for importing torch once more takes seconds, and what else these need a tenth of one. `folder` holds all
     files that workers write, and is removed with the pool; if this process is killed, each zygote removes its own part.
     With `warm_minutes` the imported modules stay in memory for that long, for the next session of this user (see
-    `fork_server`). `spans` has the time of each start and request, for traces. Processes that use the GPU stay on
-    `cores`, if there are any.
+    `fork_server`). `spans` has the time of each start and request, for traces; `turns` are those of the sessions that
+    use the GPU. Processes that use the GPU stay on `cores`, if there are any.
     """
 
     def __init__(
         self, gpu: str | None = None, *, warm_minutes: float = 0.0, cores: frozenset[int] = frozenset()
     ) -> None:
-        self.gpu, self.cores, self.spans = gpu, cores, SpanLog()
+        self.gpu, self.cores, self.spans, self.turns = gpu, cores, SpanLog(), GpuTurns()
         self._warm_minutes = warm_minutes
         self._servers: dict[Flavour, ForkServer] = {}
         self._first_imports: dict[Flavour, dict[str, None]] = {}

@@ -32,6 +32,7 @@ _KNOWN: dict[str, type[errors.KernelLspError]] = {
         errors.SourceError,
         errors.CannotJudgeError,
         errors.RunnerError,
+        errors.NoRoomError,
     )
 }
 

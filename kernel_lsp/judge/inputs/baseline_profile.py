@@ -5,7 +5,6 @@ itself is wrong or fails are held against no candidate. See "Correctness" in doc
 """
 
 import random
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from kernel_lsp.judge.inputs.strength import measure_strength
 from kernel_lsp.judge.ruling import Ruling, wrong
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome, Stage
-from kernel_lsp.runner.messages.subject import Forget, Rehearse, Run
+from kernel_lsp.runner.messages.subject import Forget, Rehearse
 from kernel_lsp.runner.messages.subject_answers import Ran
 
 
@@ -125,6 +124,7 @@ async def measure_baseline(
                 return profile
         for case in decisive:
             await measuring.touched(case)
+            await harness.turns.quieten()  # from here on a clock decides what is tried
             await measuring.arguments(case)
         for family in last:
             await measuring.family(order[0], family)
@@ -154,6 +154,7 @@ class _Measuring:
     def __init__(self, harness: Harness, baseline: Subject, profile: BaselineProfile, on_inputs: OnInputs) -> None:
         self._harness, self._baseline, self._profile = harness, baseline, profile
         self.count = InputCount(on_inputs)
+        self._clock = harness.turns.clock
         self._probe: Subject | None = None
         self._next: dict[tuple[int, int], int] = {}
         self.seconds: dict[tuple[int, str], float] = {}
@@ -161,19 +162,19 @@ class _Measuring:
 
     async def family(self, case: int, family: str) -> None:
         """Add a family's inputs on a case if the baseline is right on them; failing on plain ones ends all."""
-        begun = time.perf_counter()
+        begun = self._clock()
         self.count.begin(case)
         await self._family(case, family)
-        self.seconds[case, family] = time.perf_counter() - begun
+        self.seconds[case, family] = self._clock() - begun
 
     async def while_time_is_left(self, inputs: Sequence[tuple[int, str | int]]) -> None:
         """Add families, and further values of arguments by number, until the time budget is used up."""
-        profile, end = self._profile, time.perf_counter() + policy.FURTHER_INPUTS_SECONDS
+        profile, end = self._profile, self._clock() + policy.FURTHER_INPUTS_SECONDS
         before, left_out = {draw.key for draw in profile.draws}, Counter[int]()
         for case, what in inputs:
             if isinstance(what, int):
                 left_out[case] += not await self._further_values(case, what, end)
-            elif time.perf_counter() + self._expected_s(case) <= end:
+            elif self._clock() + self._expected_s(case) <= end:
                 await self.family(case, what)
             else:
                 left_out[case] += 1
@@ -191,7 +192,7 @@ class _Measuring:
         """Add inputs with further values of an argument that is known to matter; return False when time runs out."""
         plain = self._profile.plain(case)
         while plain is not None and (first := self._next.pop((case, number), 0)):
-            if time.perf_counter() + self._expected_s(case) > end:
+            if self._clock() + self._expected_s(case) > end:
                 return False
             draw, varied = await drawing.vary(self._harness, plain, number, first)
             if draw is None:
@@ -261,14 +262,14 @@ class _Measuring:
 
     async def arguments(self, case: int) -> None:
         """Add inputs that change one argument each, to find versions that ignore an argument."""
-        harness, profile, begun = self._harness, self._profile, time.perf_counter()
+        harness, profile, begun = self._harness, self._profile, self._clock()
         if (plain := profile.plain(case)) is None:
             return
         together = any(draw.family == WEIGHTS for draw in profile.draws)
         for number, name in enumerate(harness.workload.arguments[: policy.VARIED_ARGUMENTS]):
             if name in profile.unvaried:  # decided on an earlier case
                 continue
-            long = time.perf_counter() - begun > policy.VARIED_WEIGHTS_SECONDS
+            long = self._clock() - begun > policy.VARIED_WEIGHTS_SECONDS
             if together and long and name in harness.workload.weights:
                 detail = "right answers take long here; all weights are tried together"
                 profile.findings.skipped("inputs: each weight alone", detail, harness.cases[case])
@@ -354,13 +355,10 @@ class _Measuring:
         harness, profile = self._harness, self._profile
         if runs.must_rehearse(harness, subject, draw):
             await harness.fill(subject, draw)
-            started = time.perf_counter()
             await subject.ask(Rehearse(buffer=draw.buffer), deadline=policy.FIRST_RUN_SECONDS)
-            profile.rehearsal_seconds = max(time.perf_counter() - started, profile.rehearsal_seconds)
-        await harness.fill(subject, draw)
-        started = time.perf_counter()
-        ran = await subject.ask(Run(buffer=draw.buffer), deadline=policy.FIRST_RUN_SECONDS)
-        seconds = time.perf_counter() - started
+            profile.rehearsal_seconds = max(subject.took_s, profile.rehearsal_seconds)
+        ran = await runs.run_undisturbed(harness, subject, draw, policy.FIRST_RUN_SECONDS)
+        seconds = subject.took_s
         profile.run_seconds[draw.case] = max(seconds, profile.run_seconds.get(draw.case, 0.0))
         if harness.gpu is not None and draw.case not in harness.workload.advisory:
             harness.launch_time.baseline_ran(draw.case, seconds)

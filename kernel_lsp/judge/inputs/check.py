@@ -5,7 +5,6 @@ right too is looked at by itself (`inputs.replay`).
 """
 
 import random
-import time
 
 from kernel_lsp import policy
 from kernel_lsp.judge.harness import Harness
@@ -38,9 +37,10 @@ async def check(harness: Harness, subject: Subject, profile: BaselineProfile, *,
     for draw in always:
         if await _check_draw(harness, subject, draw, profile, findings) is not None:
             return findings
-    end = time.perf_counter() + policy.FURTHER_CHECKS_SECONDS
+    clock = harness.turns.clock
+    end = clock() + policy.FURTHER_CHECKS_SECONDS
     for number, draw in enumerate(further):
-        if harness.gpu is not None and number >= policy.FURTHER_CHECKS_LEAST and time.perf_counter() > end:
+        if harness.gpu is not None and number >= policy.FURTHER_CHECKS_LEAST and clock() > end:
             detail = f"{len(further) - number} more sets of them: the time for others by chance was used up"
             findings.skipped("inputs: other families and values", detail)
             break

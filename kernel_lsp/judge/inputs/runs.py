@@ -29,6 +29,17 @@ async def run_again(harness: Harness, subject: Subject, draw: Draw, deadline: fl
     return await subject.ask(Run(buffer=draw.buffer), deadline=deadline)
 
 
+async def run_undisturbed(harness: Harness, subject: Subject, draw: Draw, deadline: float) -> Ran:
+    """Run the baseline once; anew in quiet if it took long beside others, for then time is short from there on."""
+    disturbed = harness.turns.disturbed
+    ran = await run_again(harness, subject, draw, deadline)
+    if subject.took_s < policy.SLOW_LAUNCH_SECONDS:
+        return ran
+    disturbed = disturbed or harness.turns.disturbed
+    await harness.turns.quieten()
+    return await run_again(harness, subject, draw, deadline) if disturbed else ran
+
+
 async def free_memory_apart(harness: Harness, subject: Subject, draw: Draw, plain: Draw | None) -> None:
     """Free a version's memory for inputs whose layout or scalar arguments differ from the plain ones of their case.
 

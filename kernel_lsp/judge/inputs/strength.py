@@ -8,7 +8,8 @@ from kernel_lsp.judge.inputs import drawing
 from kernel_lsp.judge.inputs.compare import OutputForm
 from kernel_lsp.judge.inputs.draw import PLAIN, Draw
 from kernel_lsp.judge.inputs.plan import SIGNED
-from kernel_lsp.runner.messages.oracle import OTHER_ANSWER, Discriminate
+from kernel_lsp.runner.messages import OTHER_ANSWER
+from kernel_lsp.runner.messages.oracle import Discriminate
 
 
 async def measure_strength(

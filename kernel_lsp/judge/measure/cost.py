@@ -18,6 +18,8 @@ from kernel_lsp.runner.messages.subject import CallRepeatedly, Run, RunSegments,
 
 LAUNCHING = (CallRepeatedly, Run, RunSegments, Sustain, TraceLaunch, TraceSegment)
 """Requests that launch a version; `Rehearse` is for what compiles first, and has a deadline of its own."""
+TIMING = (CallRepeatedly, RunSegments, Sustain, TraceLaunch, TraceSegment)
+"""Requests whose answers hold times, for which the GPU is held alone."""
 
 
 class OutOfTimeError(Exception):

@@ -12,6 +12,9 @@ from typing import Any, Generic, Never, TypeVar, cast, get_args
 
 import msgspec
 
+OTHER_ANSWER = "the answer to other inputs"
+"""Name of the trivial answer that is right for other inputs of the same case."""
+
 Role = TypeVar("Role", contravariant=True)
 Answer = TypeVar("Answer", covariant=True)
 

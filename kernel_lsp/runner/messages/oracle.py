@@ -47,6 +47,7 @@ class LoadedWorkload:
         nondeterministic: True where the workload declares that runs may differ.
         contract: what callers guarantee.
         right: how the reference of a captured workload is computed; empty for a workload that somebody wrote.
+        free, takes: bytes of memory that the choice of cases rests on; of these those that judging may take, or 0.
     """
 
     cases: tuple[str, ...]
@@ -61,6 +62,8 @@ class LoadedWorkload:
     nondeterministic: bool = False
     contract: CallerContract = field(default_factory=CallerContract)
     right: str = ""
+    free: int = 0
+    takes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +198,6 @@ class OracleRole(Protocol):
     def probe(self) -> bool: ...
 
 
-OTHER_ANSWER = "the answer to other inputs"
-"""Name of the trivial answer that is right for other inputs of the same case."""
-
-
 class LoadWorkload(Request[OracleRole, LoadedWorkload], frozen=True, kw_only=True):
     """Load a workload and describe it.
 
@@ -206,6 +205,7 @@ class LoadWorkload(Request[OracleRole, LoadedWorkload], frozen=True, kw_only=Tru
         text, path: its file.
         seed: of a problem's weights.
         keep: bytes of past inputs and expected values that may be kept, where memory is not to say so.
+        beside: bytes of memory free before other sessions, and those that these reserve; None without such.
         distance, probes: our own kernels, where there is a GPU.
         builds: texts that compute what is right, with their builds; only for a captured workload of a CUDA file.
     """
@@ -214,6 +214,7 @@ class LoadWorkload(Request[OracleRole, LoadedWorkload], frozen=True, kw_only=Tru
     path: str
     seed: int = 0
     keep: int | None = None
+    beside: tuple[int, int] | None = None
     distance: Binary | None = None
     probes: Binary | None = None
     builds: dict[str, ExtensionBuild] = msgspec.field(default_factory=dict[str, ExtensionBuild])
@@ -247,8 +248,7 @@ class OtherSizes(Request[OracleRole, tuple[str, ...]], frozen=True, kw_only=True
 class Prepare(Request[OracleRole, Made], frozen=True, kw_only=True):
     """Make inputs of a case and family under `key`.
 
-    Errors are held to those of the baseline on the inputs `like` if given; else the baseline is measured on these
-    inputs first.
+    Errors are held to those of the baseline on the inputs `like`; without such it is measured on these first.
     """
 
     key: str
@@ -273,10 +273,7 @@ class LayOut(Request[OracleRole, Made], frozen=True, kw_only=True):
 
 
 class Vary(Request[OracleRole, Varied], frozen=True, kw_only=True):
-    """Keep the inputs of `base` under `key` with another value of one argument, by number.
-
-    Among its other values from number `first` on, the first that changes the answer is taken.
-    """
+    """Keep the inputs of `base` under `key` with an argument's first value, from number `first` on, that matters."""
 
     key: str
     base: str
@@ -375,13 +372,9 @@ class Compare(Request[OracleRole, Compared], frozen=True, kw_only=True):
 
 
 class Discriminate(Request[OracleRole, tuple[str, ...]], frozen=True, kw_only=True):
-    """Return the names of trivial answers that would pass as right for `key`.
+    """Return the names of trivial answers that would pass as right for `key`; those tried are `among` these, if given.
 
-    Attributes:
-        key: of the inputs.
-        other: inputs with another answer.
-        outputs: types of the baseline's outputs.
-        among: names of the answers that are tried; None for all.
+    `other` are inputs with another answer; `outputs` the types of the baseline's outputs.
     """
 
     key: str

@@ -20,6 +20,7 @@ from kernel_lsp.compiler.binary import Binary
 from kernel_lsp.compiler.emulated import STANDS_IN
 from kernel_lsp.compiler.fake_gpu import fake_gpu
 from kernel_lsp.compiler.host.record import ExtensionBuild
+from kernel_lsp.errors import NoRoomError
 from kernel_lsp.runner.messages import oracle as messages
 from kernel_lsp.runner.messages.oracle import Compared, Made, MemoryRates, OracleRole, Varied
 from kernel_lsp.runner.spans import WORKER
@@ -82,28 +83,36 @@ class Oracle:
         Raises:
             WorkloadError: it cannot be executed, or lacks something.
             CannotJudgeError: no case of a problem fits this machine.
+            NoRoomError: it does not fit beside other sessions.
         """
         if request.probes is not None:
             self._checksum_by(request.probes)
-        free = torch.cuda.mem_get_info()[0] if self._device == "cuda" else None
-        chosen = None
+        found = torch.cuda.mem_get_info()[0] if self._device == "cuda" else None
+        free, reserved = request.beside or (found, 0)
+        chosen, takes = None, None
         with placing(self._device), extensions_left_out(request.text), self._seeming(request.text):
             workload = load_workload(request.text, Path(request.path), self._device, request.seed)
-            if workload.problem is not None:
-                chosen = _choose(workload.problem, free)
+            if (problem := workload.problem) is not None:
+                chosen = _choose(problem, free)
                 workload = replace(workload, cases=chosen.cases)
+                if free is not None and found is not None:
+                    takes = _most_needed(problem, chosen)
+                    if request.beside:
+                        require_room(takes, request.beside, found, problem.path)
+                _try_out(problem, chosen)
         draws = Draws(workload, self._device)
         right = "" if workload.captured is None else self._settled(workload.captured, draws, request.builds)
-        takes = _most_needed(workload.problem, chosen) if chosen and workload.problem and free is not None else None
-        budget = _budget(free, takes) if request.keep is None else request.keep
-        inputs = InputSets(draws, self._device, budget, self.checksum)
+        allowed = budget(free, takes, reserved) if request.keep is None else request.keep
+        inputs = InputSets(draws, self._device, allowed, self.checksum)
         errors = OutputErrors(inputs, self._factor, self._slack, plain=self._plain)
         if request.distance is not None:
             errors.measure = _fused_measure(request.distance)
         self._loaded = _Parts(draws, inputs, errors, Variation(inputs, self._device))
         inputs.free_temporaries(whatever=True)
         large = bool(takes and free and takes > policy.LARGE_CASE_MEMORY_SHARE * free)
-        return replace(self._described(workload, chosen, large=large), right=right)
+        kept = int(min(allowed, policy.KEPT_DRAWS_SESSIONS * takes)) if takes else 0
+        described = self._described(workload, chosen, large=large)
+        return replace(described, right=right, free=free or 0, takes=(takes or 0) + kept)
 
     def _settled(self, function: "CapturedFunction", draws: Draws, builds: Mapping[str, ExtensionBuild]) -> str:
         """Find out by what a captured function is right, and say so."""
@@ -287,17 +296,19 @@ class Oracle:
 
 
 def _choose(problem: "Problem", free: int | None) -> "CaseSelection":
-    """Return the cases of a problem that this machine runs, after checking that it has a right answer."""
+    """Return the cases of a problem that this machine runs, found by shapes alone on a GPU."""
     from kernel_lsp.workload.problem import choose_for_emulator, choose_for_gpu
 
     with WORKER.span("choose sizes that fit"):
         if free is None:
-            chosen = choose_for_emulator(problem)
-        else:
-            chosen = choose_for_gpu(problem, int(policy.JUDGED_MEMORY_SHARE * free))
+            return choose_for_emulator(problem)
+        return choose_for_gpu(problem, int(_left(free)))
+
+
+def _try_out(problem: "Problem", chosen: "CaseSelection") -> None:
+    """Check that a problem has a right answer on the case that decides."""
     with WORKER.span("try out the model"):
         problem.check(chosen.cases[chosen.decisive[0]])
-    return chosen
 
 
 def _most_needed(problem: "Problem", chosen: "CaseSelection") -> int:
@@ -307,12 +318,37 @@ def _most_needed(problem: "Problem", chosen: "CaseSelection") -> int:
     return max((needed(footprint) for footprint in found if footprint is not None), default=0)
 
 
-def _budget(free: int | None, takes: int | None) -> float:
-    """Return the bytes of past inputs that may be kept when judging takes `takes` of `free` bytes."""
+def require_room(takes: int, beside: tuple[int, int], found: int, path: Path) -> None:
+    """Check that a problem whose judging takes so many bytes fits beside other sessions.
+
+    Args:
+        takes: found from shapes alone, before anything is allocated.
+        beside: bytes that were free before the others, and those that they reserve.
+        found: bytes that are free now.
+        path: its file.
+
+    Raises:
+        NoRoomError: it does not.
+    """
+    free, reserved = beside
+    if takes > _left(min(free - reserved, found)):
+        raise NoRoomError("it does not fit into the GPU's memory beside other sessions", path)
+
+
+def _left(free: float) -> float:
+    """Return the bytes that judging may take of those that are free."""
+    return policy.JUDGED_MEMORY_SHARE * free
+
+
+def budget(free: int | None, takes: int | None, reserved: int) -> float:
+    """Return the bytes of past inputs that may be kept.
+
+    Judging takes `takes` of the `free` bytes, of which other sessions have `reserved` some.
+    """
     if free is None:
         return math.inf
-    kept = policy.KEPT_DRAWS_MEMORY_SHARE * free
-    return min(kept, policy.JUDGED_MEMORY_SHARE * free - takes) if takes is not None else kept
+    kept = policy.KEPT_DRAWS_MEMORY_SHARE * (free - reserved)
+    return min(kept, _left(free - reserved) - takes) if takes is not None else kept
 
 
 def _fused_measure(distance: Binary) -> comparison.Measure:

@@ -18,6 +18,7 @@ from kernel_lsp.judge.measure.cost import LaunchTime
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.runner.messages.oracle import LoadedWorkload
+from kernel_lsp.runner.turns import SessionTurns
 
 SAXPY = Path(__file__).parents[3] / "examples" / "cuda" / "saxpy.cu"
 CASES = ("n=1", "n=2", "n=3", "n=4")
@@ -56,7 +57,7 @@ def at_once(work: Coroutine[object, None, None]) -> None:
 def fake_harness(**attributes: object) -> Harness:
     """A harness that has these attributes only, and names for cases."""
     known: dict[str, object] = {"cases": CASES, "large": False, "gpu": None, "bandwidth": None}
-    known |= {"leave_behind": at_once, "refill": lambda: None}
+    known |= {"leave_behind": at_once, "refill": lambda: None, "turns": SessionTurns(None)}
     known |= {"workload": LoadedWorkload(CASES, (), (0,)), "launch_time": LaunchTime()}
     known["target"] = SimpleNamespace(workload=SimpleNamespace(captured=False))
     return cast(Harness, SimpleNamespace(**known | attributes))

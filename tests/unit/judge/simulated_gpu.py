@@ -34,6 +34,7 @@ from kernel_lsp.runner.messages import oracle as truth
 from kernel_lsp.runner.messages import subject as messages
 from kernel_lsp.runner.messages import subject_answers as answers
 from kernel_lsp.runner.spans import SpanLog
+from kernel_lsp.runner.turns import GpuTurns
 from kernel_lsp.runner.worker import WorkerTimedOut
 
 SAXPY = Path(__file__).parents[3] / "examples" / "cuda" / "saxpy.cu"
@@ -212,7 +213,12 @@ class SimulatedGpu:
         async def worker(_: object, role: str, **__: object) -> Any:
             return Oracle(cases) if role == "oracle" else Version(self)
 
-        imports = {"libraries": (), "foresee": lambda _: None, "preload": lambda *_: None}
+        imports: dict[str, Any] = {
+            "turns": GpuTurns(),
+            "libraries": (),
+            "foresee": lambda _: None,
+            "preload": lambda *_: None,
+        }
         pids = frozenset[int]
         return SimpleNamespace(
             worker=worker, scratch=lambda _: folder, allow=lambda *_: None, pids=pids, spans=SpanLog(), **imports

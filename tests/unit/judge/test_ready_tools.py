@@ -11,6 +11,7 @@ from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.judge import sanitizer_tools
 from kernel_lsp.judge.sanitizer_tools import FOUND, TOOLS, SanitizerTools
 from kernel_lsp.runner.pool import Pool
+from kernel_lsp.runner.turns import SessionTurns
 
 _TOOL = """#!/bin/sh
 echo "========= COMPUTE-SANITIZER"
@@ -48,7 +49,7 @@ def using(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
 def with_tools(work: Callable[[Pool, SanitizerTools], Awaitable[None]]) -> None:
     async def main() -> None:
         async with Pool() as pool:
-            tools = SanitizerTools(pool)
+            tools = SanitizerTools(pool, SessionTurns(None))
             try:
                 await work(pool, tools)
             finally:

@@ -12,7 +12,7 @@ from kernel_lsp import policy
 from kernel_lsp.judge.inputs.draw import PLAIN, Draw
 from kernel_lsp.judge.inputs.plan import SIGNED
 from kernel_lsp.judge.inputs.strength import measure_strength
-from kernel_lsp.runner.messages.oracle import OTHER_ANSWER as OTHER
+from kernel_lsp.runner.messages import OTHER_ANSWER as OTHER
 from kernel_lsp.runner.messages.oracle import Discriminate, Made, Prepare
 
 ZEROS = "all zeros"

@@ -20,6 +20,7 @@ from kernel_lsp.judge.stages.load import enter
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.judge.warm_workers import WarmWorkers
+from kernel_lsp.runner.turns import GpuTurns
 from kernel_lsp.runner.worker import Worker, WorkerDied
 
 MIXER = Path(__file__).parents[2] / "fixtures" / "kernelbench_mixer.py"
@@ -28,7 +29,7 @@ MIXER = Path(__file__).parents[2] / "fixtures" / "kernelbench_mixer.py"
 def harness_on(memory_bytes: int, worker: Any) -> Harness:
     """A harness on a GPU that is not there, whose pool makes workers by `worker`."""
     gpu = Gpu(0, "GPU", "GPU-0", "sm_90", "580", memory_bytes)
-    pool, builders = SimpleNamespace(worker=worker), SimpleNamespace(device=device_named("sm_90"))
+    pool, builders = SimpleNamespace(worker=worker, turns=GpuTurns()), SimpleNamespace(device=device_named("sm_90"))
     settings = Settings(judge=JudgeSettings(sanitize="off"))
     return Harness(cast(Any, pool), make_target(MIXER), settings, cast(Any, builders), gpu)
 

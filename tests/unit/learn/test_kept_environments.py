@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from kernel_lsp.learn import judges
 from kernel_lsp.learn.judges import Judges
 from kernel_lsp.learn.kept import KeptEnvironments
 from kernel_lsp.pool.kept import MOST
@@ -129,30 +128,24 @@ async def test_one_that_is_used_is_not_closed_for_another() -> None:
     assert opened.log == ["+a", "-a", "+b", "-b"]
 
 
-async def test_those_that_are_opened_here_measure_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    locks: list[asyncio.Lock] = []
+async def test_what_is_open_is_used_while_another_one_opens() -> None:
+    opened, open_now = Opened(), asyncio.Event()
+    inside = opened.open
 
     @asynccontextmanager
-    async def open_environment(*_: Any) -> AsyncGenerator[SimpleNamespace]:
-        assert _[-1].locked(), "it is measured meanwhile"
-        locks.append(_[-1])
-        yield SimpleNamespace(whole=True)
+    async def slow(target: Any, *_: Any) -> AsyncGenerator[SimpleNamespace]:
+        if target == "b":
+            await open_now.wait()
+        async with inside(target) as one:
+            yield one
 
-    monkeypatch.setattr(judges, "open_environment", open_environment)
-    monkeypatch.setattr(judges, "free_share", lambda _: 1.0)
-    nothing: Any = SimpleNamespace(now=lambda: None)
-    async with KeptEnvironments(judges.JudgesHere(nothing, nothing, nothing, None)) as some:
-        await of(some, "a", "b")
-    first, second = locks
-    assert first is second
-    assert not first.locked()
-
-
-async def test_who_rests_closes_all_first() -> None:
-    opened = Opened()
-    async with environments(opened) as some:
+    opened.open = slow  # pyright: ignore[reportAttributeAccessIssue]
+    async with environments(opened) as some, asyncio.timeout(10):
         await of(some, "a")
-        await some.rest()
-        assert opened.log == ["+a", "-a", "rest"]
+        opening = asyncio.create_task(of(some, "b"))
+        await asyncio.sleep(0.02)
         await of(some, "a")
-    assert opened.log[3:] == ["+a", "-a"]
+        assert opened.log == ["+a"]
+        open_now.set()
+        await opening
+    assert opened.log[:2] == ["+a", "+b"]

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from kernel_lsp.cli.refine import app
 from kernel_lsp.config.settings import JudgeSettings, PathSettings, Settings
 from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.judge.target import Target
 from kernel_lsp.pool.files import PackedFile, packed, unpacked
 from kernel_lsp.pool.lane import opened_lane
 from kernel_lsp.pool.remote import find_work
@@ -97,7 +98,7 @@ def test_one_kernel_is_not_refined_on_a_pool() -> None:
 
 
 @pytest.mark.asyncio
-async def test_answers_are_built_while_the_session_opens_and_those_for_the_next_kernel_while_they_are_judged(
+async def test_the_next_kernels_session_opens_and_its_answers_are_built_while_those_for_this_one_are_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log: list[str] = []
@@ -112,9 +113,10 @@ async def test_answers_are_built_while_the_session_opens_and_those_for_the_next_
             log.append(f"forget {candidate.kernel.path.name}")
 
     @asynccontextmanager
-    async def opened(*_: object) -> AsyncGenerator[None]:
+    async def opened(target: Target, *, keep: bool) -> AsyncGenerator[None]:
         await asyncio.sleep(0)
-        log.append("open")
+        assert not keep
+        log.append(f"open {target.source.path.name}")
         yield
 
     async def judged(*_: object) -> dict[str, Any]:
@@ -122,9 +124,13 @@ async def test_answers_are_built_while_the_session_opens_and_those_for_the_next_
         log.append("judge")
         return {}
 
-    monkeypatch.setattr(batch_lane, "open_session", opened)
+    def foresee(target: Target) -> None:
+        log.append(f"foresee {target.source.path.name}")
+
     monkeypatch.setattr(batch_lane, "_judge", judged)
-    lane: Any = SimpleNamespace(builders=Builders(), settings=Settings(), pool=None, say=lambda _: None)
+    lane: Any = SimpleNamespace(
+        builders=Builders(), settings=Settings(), say=lambda _: None, session=opened, foresee=foresee
+    )
 
     def request(name: str) -> SweptKernel:
         (tmp_path / f"{name}.cu").write_text(KERNEL.format(n=2))
@@ -135,4 +141,8 @@ async def test_answers_are_built_while_the_session_opens_and_those_for_the_next_
         return SweptKernel(number=0, path=tmp_path / f"{name}.cu", answers=answers, **given)
 
     await batch_lane.judge_answers(lane, request("one"), lambda _: None, request("next"))
-    assert log == ["build one.cu", "open", "build next.cu", "judge", "judge", "forget one.cu"]
+    begun, then = (
+        ["build one.cu", "open one.cu", "foresee next.cu"],
+        ["build next.cu", "judge", "judge", "forget one.cu"],
+    )
+    assert log == begun + then

@@ -6,9 +6,10 @@ import pytest
 import torch
 from oracle_support import MIXER, Trial, Version, kernel
 
-from kernel_lsp.errors import WorkloadError
+from kernel_lsp.errors import NoRoomError, WorkloadError
 from kernel_lsp.runner.messages import oracle as messages
-from kernel_lsp.runner.workers import comparison
+from kernel_lsp.runner.spans import WORKER
+from kernel_lsp.runner.workers import comparison, oracle
 from kernel_lsp.runner.workers.comparison import Distance
 from kernel_lsp.runner.workers.error_bounds import Bounds
 from kernel_lsp.runner.workers.input_sets import InputSets
@@ -213,3 +214,32 @@ def test_a_fresh_draw_is_held_to_what_the_baseline_was_held_to_on_another():
     assert found.baseline == own.baseline
     assert found.distances[0].index is None
     assert Version(trial, kernel("(x + bias) * scale + 1e-3", "x, bias, scale")).judge(fresh).distances[0].index
+
+
+@pytest.mark.parametrize(
+    ("takes", "reserved", "found", "fits"),
+    [(30, 40, 90, True), (60, 40, 90, False), (30, 40, 31, False)],
+    ids=["fits", "others may come to take it", "others have taken it"],
+)
+def test_a_problem_does_not_open_beside_others_where_both_do_not_fit(takes, reserved, found, fits):
+    """And it is as large as it would be alone: sizes are chosen by what is free without the others."""
+    if fits:
+        oracle.require_room(takes, (100, reserved), found, MIXER)
+    else:
+        with pytest.raises(NoRoomError, match="beside other sessions"):
+            oracle.require_room(takes, (100, reserved), found, MIXER)
+
+
+def test_a_session_keeps_fewer_inputs_beside_others():
+    assert oracle.budget(100, None, 0) == 25
+    assert oracle.budget(100, 80, 0) == pytest.approx(10)
+    assert oracle.budget(100, 20, 40) == pytest.approx(15)
+    assert oracle.budget(100, 40, 40) == pytest.approx(14)
+
+
+def test_a_trace_shows_inputs_drawn_and_right_answers_computed():
+    trial = Trial(WORKLOAD)
+    WORKER.drain()
+    key = trial.draw("normal", 0, key="normal")
+    trial.oracle.inputs.expected(key)
+    assert {"draw inputs", "compute the right answer"} <= {span.name for span in WORKER.drain()}
