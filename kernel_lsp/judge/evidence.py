@@ -41,7 +41,7 @@ def verdict_of(context: Context, ruling: Ruling, faults: Faults | None) -> Verdi
     address = address_of(session, candidate, known)
     with context.timeline.stage("evidence"):
         evidence = _evidence(context, ruling, known, address, faults)
-    trace = pack(trace_since(context.timeline.spans, context.timeline.traced_from))
+    trace = pack(trace_since(context.timeline.spans, context.timeline.traced_from, context.timeline.opening))
     return Verdict(
         id=address,
         verdict=ruling.outcome,

@@ -74,16 +74,14 @@ class Harness:
         timed: bool = True,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.say = say
-        self._timed = timed and gpu is not None
+        self.say, self._timed = say, timed and gpu is not None
         self.pool, self.target, self.settings, self.builders, self.gpu = pool, target, settings, builders, gpu
-        self.place = "cuda" if gpu else "cpu"
+        self.place, self._flavour = ("cuda", Flavour.GPU) if gpu else ("cpu", Flavour.EMULATE)
         baseline = target.baseline.kernel
         self._plain = not find_kernels(baseline.text, baseline.path)
         self.slack = policy.CPU_SLACK if gpu is None and self._plain else 1.0
         self.seed = int.from_bytes(os.urandom(6), "little")
         self.salt = secrets.randbits(62)  # of checksums, the same in all processes, so that sums can be compared
-        self._flavour = Flavour.GPU if gpu else Flavour.EMULATE
         self.turns = SessionTurns(pool.turns if gpu else None)
         self.workload = LoadedWorkload((), (), ())
         self.draws: dict[str, Draw] = {}
@@ -95,7 +93,7 @@ class Harness:
         self.tools = SanitizerTools(pool, self.turns)
         self._subjects: dict[str, Worker] = {}
         self._parting: list[asyncio.Task[None]] = []
-        self.numbers = itertools.count(1)
+        self.numbers, self.pids = itertools.count(1), set[int]()
 
     @property
     def cases(self) -> tuple[str, ...]:
@@ -137,6 +135,7 @@ class Harness:
                 await self.builders.prepare_header()
         self.refill()
         self._oracle = await starting
+        self.pids.add(self._oracle.pid)
         self.workload = await self.oracle(
             LoadWorkload(
                 text=workload.source.text,
@@ -210,6 +209,7 @@ class Harness:
         name, launch_time = f"{next(self.numbers)}", self.launch_time
         subject = Subject(name, candidate, built, worker, launch_time=launch_time, turns=self.turns)
         self._subjects[subject.name] = worker
+        self.pids.add(worker.pid)
         try:
             await self._load(subject, built)
         except BaseException:

@@ -31,6 +31,7 @@ from kernel_lsp.judge.measure.cases import CaseChoice, NothingTimed, choose_case
 from kernel_lsp.judge.measure.cost import FIX, OutOfTimeError
 from kernel_lsp.judge.measure.statistics import Decision
 from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.spans import seconds_by_part
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.timeline import Timeline
@@ -71,6 +72,7 @@ class Session:
         self.faults = Faults(gpu) if gpu is not None else None
         self._slept = AsyncExitStack()
         self._traced_from: int | None = time.monotonic_ns()  # the first verdict's trace shows the opening, too
+        self._opening: dict[str, float] = {}
 
     @property
     def whole(self) -> bool:
@@ -113,9 +115,16 @@ class Session:
                 raise
             self.unmeasured = error.message
             return
+        self._opening = self._parts(harness)
         harness.refill()
         if self.measured.looks is not None and harness.prepares_final_checks:
             self.measured.looks.prepare()
+
+    def _parts(self, harness: Harness) -> dict[str, float]:
+        """Return the seconds of the opening by part, with those in which it waited for its turn on the GPU."""
+        assert self._traced_from is not None, "nothing is judged yet"
+        found = seconds_by_part(self.pool.spans, self._traced_from, harness.pids)
+        return {"wait for its turn": round(harness.turns.waited_s, 4), **found}
 
     async def _measure(self, harness: Harness, built: Built) -> MeasuredBaseline:
         """Measure the baseline; if one launch takes too long for timing, no cases are chosen."""
@@ -238,8 +247,8 @@ class Session:
         return verdict_of(context, ruling, self.faults)
 
     def _timeline(self) -> Timeline:
-        began, self._traced_from = self._traced_from, None
-        return Timeline(self.pool.spans, time.monotonic_ns() if began is None else began)
+        began, self._traced_from, opening, self._opening = self._traced_from, None, self._opening, {}
+        return Timeline(self.pool.spans, time.monotonic_ns() if began is None else began, opening)
 
     def _shared(self) -> SessionContext:
         assert self.baseline_built is not None, "open the session first"

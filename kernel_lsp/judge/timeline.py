@@ -12,11 +12,12 @@ from kernel_lsp.runner.spans import SpanLog
 class Timeline:
     """Wall seconds by stage; some stages run side by side. `spans` takes when each ran, for the trace.
 
-    The trace starts at `traced_from`, by `time.monotonic_ns`.
+    The trace starts at `traced_from`, by `time.monotonic_ns`, and has the session's `opening` if it shows that.
     """
 
     spans: SpanLog = field(default_factory=SpanLog)
     traced_from: int = field(default_factory=time.monotonic_ns)
+    opening: dict[str, float] = field(default_factory=dict[str, float])
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     started: float = field(default_factory=time.perf_counter)
 

@@ -50,7 +50,7 @@ class GpuTurns:
 
 
 class SessionTurns:
-    """The turns of one session.
+    """The turns of one session; `waited_s` are the seconds for which it waited for one.
 
     Args:
         turns: of its GPU; None where nothing is timed and nobody waits.
@@ -58,12 +58,12 @@ class SessionTurns:
 
     def __init__(self, turns: GpuTurns | None) -> None:
         self._turns = turns
-        self._waited = 0.0
+        self.waited_s = 0.0
         self._opening = self._quiet = False
 
     def clock(self) -> float:
         """Return seconds that pass only while the session does not wait for its turn."""
-        return time.perf_counter() - self._waited
+        return time.perf_counter() - self.waited_s
 
     @asynccontextmanager
     async def piece(self) -> AsyncGenerator[None]:
@@ -156,4 +156,4 @@ class SessionTurns:
         try:
             yield
         finally:
-            self._waited += time.perf_counter() - began
+            self.waited_s += time.perf_counter() - began

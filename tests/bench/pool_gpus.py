@@ -12,6 +12,10 @@ then until the first lane has nothing more to do. Beside it stands the `paired` 
 the lanes' seconds for the candidates that both have judged, each after the same other one. Runs that were cut, and
 have judged different candidates, can be compared by it; so a few minutes give a figure.
 
+Below the rates stands where the openings of the last run's sessions spent their time (`tests/bench/openings`), and in
+which share of the time a process waited for the GPU. With `--against CHECKOUT` every run is made by the program there,
+too, just before: then `paired` says how many times as many verdicts a minute this program gives.
+
 Options: --runs (default `local:ALL,local:2,local:1,ray:1`), --candidates N at most, by whole problems taken at random
 (default all), --seconds for all of it: building and warming up take a quarter at most each, and are cut; what is left
 is shared out evenly to GPUs, and a run that takes longer is cut, --builds, --no-warm-up, --resume with the runs that
@@ -35,7 +39,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import NoReturn
@@ -50,6 +54,7 @@ from kernel_lsp.pool.lane import Lane
 from kernel_lsp.pool.local import run_lanes
 from kernel_lsp.pool.queue import TaskQueue
 from kernel_lsp.workload.suite import ProblemFile, Sample, find_problems, find_samples, sample_name
+from tests.bench import openings
 from tests.bench.record import gpus_and_driver, record
 from tests.bench.shards import Row, json_lines, raw_path
 
@@ -71,6 +76,7 @@ class PoolRun:
 
     pool: str
     lanes: int
+    checkout: Path = ROOT
 
     @classmethod
     def named(cls, name: str) -> "PoolRun":
@@ -86,8 +92,8 @@ class PoolRun:
 
     @property
     def name(self) -> str:
-        """`local:2`."""
-        return f"{self.pool}:{self.lanes}"
+        """`local:2`, and the folder of another program."""
+        return f"{self.pool}:{self.lanes}{'' if self.checkout == ROOT else f' of {self.checkout.name}'}"
 
 
 def runs_of(text: str) -> tuple[PoolRun, ...]:
@@ -206,11 +212,11 @@ class Bench:
         with log.open("wb") as said, log.open("rb") as complaints:
             process = subprocess.Popen(
                 command,
-                env=environment(folder, gpus[: run.lanes]),
+                env=environment(folder, gpus[: run.lanes], run.checkout),
                 stdout=said,
                 stderr=said,
                 start_new_session=True,
-                cwd=ROOT,
+                cwd=run.checkout,
             )
             try:
                 for line in timed_lines(ledger, process, began, seconds):
@@ -224,6 +230,7 @@ class Bench:
                 end(process)
                 row |= {"code": process.returncode}
                 row |= {"complaints": complaints.read().decode(errors="replace")[-2000:] if process.returncode else ""}
+                row |= {"opened": openings.figures_of(openings.traces_of(folder / "data"))}
                 keep(row)
         shutil.rmtree(folder, ignore_errors=True)
         return row
@@ -236,14 +243,14 @@ class Bench:
         return find_samples(folder)
 
 
-def environment(folder: Path, gpus: Sequence[Gpu]) -> dict[str, str]:
+def environment(folder: Path, gpus: Sequence[Gpu], checkout: Path = ROOT) -> dict[str, str]:
     """The environment of a call that sees these GPUs, with folders of its own for all that is kept and for sockets."""
     (runtime := folder / "r").mkdir(mode=0o700)
     own = {"XDG_RUNTIME_DIR": str(runtime), "KERNEL_LSP_RUNNER_WARM_MINUTES": "0.5", "COLUMNS": "160"}
     own |= {f"KERNEL_LSP_PATHS_{name}": str(folder / name.lower()) for name in ("DATA", "CACHE")}
     own |= {"CUDA_VISIBLE_DEVICES": ",".join(str(gpu.index) for gpu in gpus)} if gpus else {}
     there = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    return {**there, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **own}
+    return {**there, "PYTHONPATH": os.pathsep.join([str(checkout), *filter(None, sys.path)]), **own}
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -330,7 +337,7 @@ def paired(row: Row, first: Row) -> Row:
     here, there = (_by_file(lane_seconds(one)) for one in (row, first))
     both = sorted(here.keys() & there.keys())
     ours, theirs = (sum(seconds[file] for file in both) for seconds in (here, there))
-    lanes = [int(one["run"].partition(":")[2]) for one in (row, first)]
+    lanes = [int(one["run"].partition(":")[2].partition(" ")[0]) for one in (row, first)]
     times = round(lanes[0] * theirs / (lanes[1] * ours), 3) if both else None
     return {"candidates": len(both), "lane_s": [round(ours, 1), round(theirs, 1)], "times": times}
 
@@ -361,9 +368,10 @@ def agreement(row: Row, first: Row) -> Row:
 def summarise(rows: Sequence[Row]) -> Row:
     """The figures of all runs; of several of one name the median rates count. The first run is what others are held to.
 
-    The first is one of `local:1`, if there is any. Runs of other GPUs, candidates or builds than its are left out.
+    The first is one of `local:1`, of another program if there is one. Runs of other GPUs, candidates or builds than its
+    are left out.
     """
-    first = next((row for row in rows if row["run"] == "local:1"), rows[0])
+    first = next((row for row in rows if row["run"].startswith("local:1")), rows[0])
     alike = [row for row in rows if all(row[name] == first[name] for name in ("device", "candidates", "builds"))]
     found: list[Row] = [
         {"run": row["run"]} | figures_of(row) | {"beside": agreement(row, first), "paired": paired(row, first)}
@@ -436,12 +444,15 @@ def main() -> None:
     parser.add_argument("--candidates", type=int)
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--builds", choices=(APART, COLD), default=APART)
+    parser.add_argument("--against", type=Path)
     parser.add_argument("--no-warm-up", action="store_true")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--record", action="store_true")
     asked = parser.parse_args()
     gpus, until = len(find_gpus()), time.monotonic() + asked.seconds
     runs: tuple[PoolRun, ...] = asked.runs or usual_runs(max(1, gpus))
+    if asked.against is not None:
+        runs = tuple(one for run in runs for one in (replace(run, checkout=asked.against.resolve()), run))
     if (most := max(run.lanes for run in runs)) > max(1, gpus):
         raise SystemExit(f"{most} GPUs are asked for, and this machine shows {gpus}.")
     kept = raw_path(NAME)
@@ -472,6 +483,8 @@ def main() -> None:
     if not figures:
         raise SystemExit("No run gave a verdict.")
     print(f"{json.dumps(figures, indent=2)}\n\n{table(figures)}")
+    if (opened := list(json_lines(kept))[-1].get("opened", {})).get("openings"):
+        print(f"\n{openings.table(opened)}")
     if asked.record:
         print(record(NAME, figures))
 

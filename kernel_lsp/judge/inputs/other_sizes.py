@@ -6,7 +6,6 @@ Each version is run in a process that nothing else needs any more.
 """
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -152,7 +151,7 @@ class OtherSizesCheck:
         return managed
 
     async def _run(self, subject: Subject, draw: Draw, *, baseline: bool = False) -> _Ran:
-        harness, began = self.harness, time.perf_counter()
+        harness, began = self.harness, self.harness.turns.clock()
         may_compile = harness.gpu is not None
         deadline = policy.FIRST_RUN_SECONDS if may_compile else policy.OTHER_SIZES_DEADLINE_SECONDS
         await harness.fill(subject, draw)
@@ -161,7 +160,7 @@ class OtherSizesCheck:
         ruling = ruling_on(harness, draw, compared, ran.trampled)
         if ran.emulated is None:
             await harness.unbind(subject, draw.buffer)  # it takes as much memory as the largest case
-            return _Ran(ruling, time.perf_counter() - began)
+            return _Ran(ruling, harness.turns.clock() - began)
         emulated = read_run(harness.cases[draw.case], draw.family, draw.input_bytes, ran.emulated)
         found = ruling_of_finding(emulated.findings[0], emulated) if emulated.findings else None
         return _Ran(found or ruling, emulated.seconds)

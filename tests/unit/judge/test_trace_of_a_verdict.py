@@ -1,14 +1,27 @@
 """The trace of a verdict: what it keeps, how small, and when the GPU was busy."""
 
 import asyncio
+import base64
 import os
 import random
 import time
+import zlib
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from kernel_lsp.judge.spans import MOST_SPANS, TracedProcess, TracePiece, VerdictTrace, pack, trace_since, union, unpack
+from kernel_lsp.judge.spans import (
+    MOST_SPANS,
+    TracedProcess,
+    TracePiece,
+    VerdictTrace,
+    pack,
+    seconds_by_part,
+    trace_since,
+    union,
+    unpack,
+)
 from kernel_lsp.runner.spans import PARENT, SpanLog, WorkSpan
 from tests.unit.judge.simulated_gpu import SimulatedGpu, judged
 
@@ -52,6 +65,37 @@ def test_a_trace_comes_back_as_it_was_packed() -> None:
     trace = VerdictTrace(123, 9, (TracedProcess(5, PARENT), TracedProcess(7, "subject")), pieces, 4)
     assert unpack(pack(trace)) == trace
     assert unpack("") is None
+    opened = msgspec.structs.replace(trace, opening={"oracle: compute the right answer": 1.5, "total": 2.0})
+    assert unpack(pack(opened)) == opened
+
+
+def test_a_trace_that_was_packed_without_the_parts_of_an_opening_can_be_read() -> None:
+    row = (123, 9, ((5, PARENT),), ("a stage",), ((0, 0, 0, 9, False),), 4)
+    text = base64.b85encode(zlib.compress(msgspec.msgpack.encode(row), 6)).decode()
+    trace = unpack(text)
+    assert trace is not None
+    assert (trace.us, trace.left_out, trace.opening) == (9, 4, {})
+
+
+def test_the_parts_of_an_opening_are_those_of_its_own_processes_without_what_they_have_inside() -> None:
+    began = time.monotonic_ns() - 1000 * MS
+    log = log_of(
+        (7, "oracle", WorkSpan("over", began - 20 * MS, began - MS)),
+        (7, "oracle", WorkSpan("compute the right answer", began + 30 * MS, began + 90 * MS, gpu=True)),
+        (7, "oracle", WorkSpan("answer Compare", began + 20 * MS, began + 100 * MS)),
+        (7, "oracle", WorkSpan("Compare", began + 10 * MS, began + 110 * MS)),
+        (7, "oracle", WorkSpan("Compare", began + 110 * MS, began + 115 * MS)),
+        (8, "subject", WorkSpan("Run", began + 5 * MS, began + 10 * MS)),
+        (9, "subject", WorkSpan("Run", began + 5 * MS, began + 500 * MS)),
+    )
+    parts = seconds_by_part(log, began, {7, 8})
+    assert parts.pop("total") - parts.pop("elsewhere") == pytest.approx(0.11, abs=1e-3)
+    assert parts == {
+        "oracle: compute the right answer": pytest.approx(0.06),
+        "oracle: answer Compare": pytest.approx(0.02),
+        "oracle: Compare": pytest.approx(0.025),
+        "subject: Run": pytest.approx(0.005),
+    }
 
 
 def test_the_longest_are_kept_of_too_many_and_the_text_stays_small() -> None:
@@ -85,6 +129,7 @@ def test_the_first_verdict_of_a_session_shows_its_opening_and_the_next_does_not(
         async with gpu.opened([1e-3], tmp_path, []) as session:
             verdicts = [await judged(session, [1e-3]) for _ in range(2)]
         traces = [unpack(verdict.evidence.trace) for verdict in verdicts]
+        assert ["total" in trace.opening for trace in traces if trace] == [True, False]
         return [{piece.name for piece in trace.pieces} if trace else set() for trace in traces]
 
     first, second = asyncio.run(two())

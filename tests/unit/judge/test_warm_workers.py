@@ -39,7 +39,7 @@ async def no_worker(*_: object, **__: object) -> None:
 
 
 async def ready(*_: object, **__: object) -> Any:
-    return SimpleNamespace(ask=AsyncMock(), kill=lambda: None)
+    return SimpleNamespace(ask=AsyncMock(), kill=lambda: None, pid=1)
 
 
 async def some_time() -> None:
