@@ -358,15 +358,15 @@ class Harness:
     def refill(self) -> None:
         """Start setting up workers for later versions if few are left; not to be called while anything is timed."""
         if self.gpu:
-            self._warm_workers.refill(many=bool(self._subjects) and not self.large)
+            self._warm_workers.refill(many=bool(self._subjects) and not self.large and not self.turns.has_company)
             if self.prepares_final_checks:
                 self.tools.refill()
 
     @property
     def prepares_final_checks(self) -> bool:
         """True where what final checks need is made ready before there is a gain to check."""
-        examined = self._timed and self.settings.judge.sanitize != "off"
-        return self.gpu is not None and examined and not self.large and self.tools.may_wait(self.gpu)
+        wanted = self._timed and self.settings.judge.sanitize != "off" and not (self.large or self.turns.has_company)
+        return self.gpu is not None and wanted and self.tools.may_wait(self.gpu)
 
     async def renew(self) -> None:
         """Replace the workers set up for later versions: newer ones have more imported."""

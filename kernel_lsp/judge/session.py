@@ -93,6 +93,7 @@ class Session:
         if self.gpu is not None:
             await self._make_room(self.gpu)
         harness = self.harness = Harness(self.pool, target, self.settings, self.builders, self.gpu, say=self._say)
+        harness.turns.enter()
         libraries = self.pool.libraries
         with self.pool.spans.span("build the baseline, load the workload"):
             self.baseline_built, _ = await asyncio.gather(

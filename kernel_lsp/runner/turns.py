@@ -31,6 +31,7 @@ class GpuTurns:
         changed: set whenever one of these has changed.
         free: bytes of the GPU's memory that were free before the first of the open sessions.
         reserved: by session, bytes of these that it may come to take.
+        opened: the sessions that are open, or open now.
     """
 
     measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -41,6 +42,7 @@ class GpuTurns:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     free: int = 0
     reserved: "dict[SessionTurns, int]" = field(default_factory=lambda: dict[SessionTurns, int]())
+    opened: "set[SessionTurns]" = field(default_factory=lambda: set[SessionTurns]())
 
     async def until(self, free: Callable[[], bool]) -> None:
         """Wait until something is true."""
@@ -60,6 +62,19 @@ class SessionTurns:
         self._turns = turns
         self.waited_s = 0.0
         self._opening = self._quiet = False
+
+    def enter(self) -> None:
+        """Count the session among those that are open, until `leave`."""
+        if self._turns is not None:
+            self._turns.opened.add(self)
+
+    @property
+    def has_company(self) -> bool:
+        """Return True while other sessions are open; what a session keeps ready would hold these up.
+
+        A context on a GPU takes longer the more there are: 0.12 s on an H200, 0.33 s beside 28.
+        """
+        return self._turns is not None and bool(self._turns.opened - {self})
 
     def clock(self) -> float:
         """Return seconds that pass only while the session does not wait for its turn."""
@@ -146,9 +161,10 @@ class SessionTurns:
             self._turns.reserved[self] = nbytes
 
     def leave(self) -> None:
-        """Give back what is reserved."""
+        """Give back what is reserved, and count the session no more."""
         if self._turns is not None:
             self._turns.reserved.pop(self, None)
+            self._turns.opened.discard(self)
 
     @contextmanager
     def _waiting(self) -> Generator[None]:

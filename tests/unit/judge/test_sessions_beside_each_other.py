@@ -10,6 +10,7 @@ import pytest
 from simulated_gpu import Oracle, SimulatedGpu, Version, judged
 
 from kernel_lsp.judge.measure.cost import TIMING
+from kernel_lsp.judge.sanitizer_tools import SanitizerTools
 from kernel_lsp.runner.messages.oracle import Compare, MeasureRates, Vary
 from kernel_lsp.runner.messages.subject import Run
 
@@ -56,7 +57,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Events:
     return Events(monkeypatch)
 
 
-async def judge_and_open(gpu: SimulatedGpu, folder: Path, events: Events, seconds: float) -> None:
+async def judge_and_open(gpu: SimulatedGpu, folder: Path, events: Events, seconds: float, **options: str) -> None:
     """Judge candidates of session a while session b opens on the same GPU, then candidates of b."""
     pool = gpu._pool(1, folder)  # pyright: ignore[reportPrivateUsage]
     gpu._pool = lambda *_: pool  # pyright: ignore
@@ -67,7 +68,7 @@ async def judge_and_open(gpu: SimulatedGpu, folder: Path, events: Events, second
         (folder / name).mkdir()
         if name == "b":
             await a_is_open.wait()
-        async with gpu.opened([seconds], folder / name, []) as session:
+        async with gpu.opened([seconds], folder / name, [], **options) as session:
             a_is_open.set()
             for number in range(4):
                 async with pool.turns.measuring:
@@ -108,3 +109,19 @@ def test_a_slow_baseline_is_run_again_in_quiet(monkeypatch: pytest.MonkeyPatch, 
     assert len(of_b) > 2
     judged_in_a = sum(any(one == f"judge {n}" for one in pair) for pair in beside for n in range(4))
     assert judged_in_a <= 2, "one run found out that it is slow"
+
+
+def test_tools_are_kept_ready_by_a_session_that_has_the_gpu_to_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, events: Events
+) -> None:
+    """Each waiting process makes the next context on the GPU take longer, for all sessions."""
+    open_then: list[int] = []
+
+    def refill(tools: SanitizerTools) -> None:
+        turns = tools._turns._turns  # pyright: ignore[reportPrivateUsage]
+        open_then.append(len(turns.opened) if turns else 0)
+
+    monkeypatch.setattr(SanitizerTools, "may_wait", lambda *_: True)
+    monkeypatch.setattr(SanitizerTools, "refill", refill)
+    asyncio.run(judge_and_open(SimulatedGpu(monkeypatch), tmp_path, events, 1e-3, sanitize="auto"))
+    assert set(open_then) == {1}
