@@ -148,8 +148,7 @@ class _Attendance:
 
         Correctness was already judged beside the eagerly run model, so plain inputs suffice.
         """
-        settings = self.lane.settings
-        plain = settings.model_copy(update={"judge": settings.judge.model_copy(update={"families": ["normal"]})})
+        plain = self.lane.settings.on_plain_inputs
         self._say(jobs[0], "measuring torch.compile")
         try:
             async with self.lane.session(target, plain, keep=False) as session:

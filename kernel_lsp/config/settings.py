@@ -346,3 +346,8 @@ class Settings(_Section):
     kernelbench: KernelBenchSettings = KernelBenchSettings()
     pool: PoolSettings = PoolSettings()
     paths: PathSettings = Field(default_factory=PathSettings)
+
+    @property
+    def on_plain_inputs(self) -> "Settings":
+        """Return the same settings but for the families of inputs: plain ones suffice where only time is asked for."""
+        return self.model_copy(update={"judge": self.judge.model_copy(update={"families": ["normal"]})})

@@ -56,21 +56,25 @@ class Lane:
         """Return a context with the session of a target: open from an earlier task, opened ahead, or opened now.
 
         Args:
-            target: the kernel and its workload, of which all sessions have the same settings.
+            target: the kernel and its workload.
             settings: others than the lane's.
             keep: False to close it at the end of the block.
 
         Raises:
             KernelLspError: the baseline or the workload cannot be used, or workers cannot be started.
         """
-        return self.sessions.using(target.key, self._opening(target, settings), keep=keep)
+        return self.sessions.using(self._key(target, settings), self._opening(target, settings), keep=keep)
 
-    def foresee(self, target: Target) -> None:
-        """Start to open the session of a target that is used next, beside the one in use.
+    def foresee(self, target: Target, settings: Settings | None = None) -> None:
+        """Start to open the session of a target that is used next, beside the one in use; see `session`.
 
         Its timing waits for its turn on the GPU (`runner.turns`), and all of it until there is room in memory.
         """
-        self.sessions.foresee(target.key, self._opening(target))
+        self.sessions.foresee(self._key(target, settings), self._opening(target, settings))
+
+    def _key(self, target: Target, settings: Settings | None) -> str:
+        """Return what tells sessions apart: one that was opened to ask less of candidates must not judge them."""
+        return f"{target.key} {(settings or self.settings).judge.model_dump_json()}"
 
     def _opening(
         self, target: Target, settings: Settings | None = None

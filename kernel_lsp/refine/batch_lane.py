@@ -138,10 +138,11 @@ async def brief_kernel(
 ) -> None:
     """Gather the facts that prompts tell about a kernel; see `Work.attend`."""
     lane.say(f"turn {request.turn}: measuring {request.path.name}")
-    async with lane.session(_target(lane, request), keep=False) as session:
+    plain = lane.settings.on_plain_inputs
+    async with lane.session(_target(lane, request), plain, keep=False) as session:
         if ahead is not None:
             with contextlib.suppress(KernelLspError):  # as above
-                lane.foresee(_target(lane, ahead))
+                lane.foresee(_target(lane, ahead), plain)
         tell(BriefedKernel(number=request.number, briefing=brief(session, ())))
 
 

@@ -70,22 +70,49 @@ async def test_the_next_problems_session_opens_while_this_ones_candidates_are_ju
     assert log == [f"open {names[0]}", f"foresee {names[1]}", *["judge"] * len(now.jobs), "close"]
 
 
-@pytest.mark.asyncio
-async def test_a_lane_opens_sessions_ahead_on_its_own_workers(monkeypatch, requests):
+@pytest.fixture
+def settings():
+    return load_settings()[0]
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The file, settings, pool and builders of each session that a lane opens."""
     log = []
 
     @asynccontextmanager
-    async def opened(target, settings, pool, builders):
+    async def opening(target, settings, pool, builders):
         log.append((target.source.path.name, settings, pool, builders))
         await asyncio.sleep(0)
-        yield SimpleNamespace(whole=True)
+        yield SimpleNamespace(whole=True, settings=settings)
 
-    monkeypatch.setattr("kernel_lsp.pool.lane.open_session", opened)
-    target = make_target(requests[0].jobs[0].problem.path)
+    monkeypatch.setattr("kernel_lsp.pool.lane.open_session", opening)
+    return log
+
+
+@asynccontextmanager
+async def a_lane(settings):
     async with Kept(lambda: 1.0, lambda session: session.whole) as kept:
-        lane = Lane(None, "pool", "builders", "settings", None, print, kept, None)
+        yield Lane(None, "pool", "builders", settings, None, print, kept, None)
+
+
+@pytest.mark.asyncio
+async def test_a_lane_opens_sessions_ahead_on_its_own_workers(requests, settings, opened):
+    target = make_target(requests[0].jobs[0].problem.path)
+    async with a_lane(settings) as lane:
         lane.foresee(target)
         await asyncio.sleep(0.02)
         async with lane.session(target, keep=False) as session:
             assert session.whole
-    assert log == [(target.source.path.name, "settings", "pool", "builders")]
+    assert opened == [(target.source.path.name, settings, "pool", "builders")]
+
+
+@pytest.mark.asyncio
+async def test_a_session_that_was_opened_on_plain_inputs_judges_no_candidate(requests, settings, opened):
+    target = make_target(requests[0].jobs[0].problem.path)
+    async with a_lane(settings) as lane:
+        lane.foresee(target, settings.on_plain_inputs)  # and another lane took that task
+        await asyncio.sleep(0.02)
+        async with lane.session(target) as session:
+            assert session.settings.judge.families == []
+    assert [settings.judge.families for _, settings, *_ in opened] == [["normal"], []]
