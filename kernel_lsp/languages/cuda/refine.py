@@ -33,6 +33,7 @@ from kernel_lsp.refine.rewrites import (
     two_axes,
     vectorize,
     warp_shuffle,
+    warpgroup_products,
 )
 from kernel_lsp.refine.tunables import cuda
 from kernel_lsp.refine.tunables.space import Space
@@ -56,6 +57,7 @@ REWRITES: tuple[Rewrite, ...] = (
     row_window.rewrite,
     halo_tile.rewrite,
     register_tile.rewrite,
+    warpgroup_products.rewrite,
     bulk_copies.rewrite,
     vectorize.rewrite,
     cache_row.rewrite,

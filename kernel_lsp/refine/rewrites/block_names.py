@@ -17,7 +17,7 @@ PIPELINE_COMMIT, PIPELINE_WAIT = "__pipeline_commit", "__pipeline_wait_prior"
 SIZES = {
     **dict.fromkeys(("char", "int8_t", "uint8_t"), 1),
     **dict.fromkeys(("half", "__half", "__nv_bfloat16", "nv_bfloat16", "short"), 2),
-    **dict.fromkeys(("float", "int", "half2", "__half2", "__nv_bfloat162", "uint32_t", "int32_t"), 4),
+    **dict.fromkeys(("float", "int", "half2", "__half2", "__nv_bfloat162", "uint32_t", "int32_t", "unsigned"), 4),
     **dict.fromkeys(("double", "float2", "int2", "uint2"), 8),
     **dict.fromkeys(("float4", "int4", "uint4", "double2"), 16),
 }

@@ -79,6 +79,11 @@ def helpers(tree: KernelTree) -> Edit:
         return Edit(Span(0, 0), "")
     if tree.fresh(_SPACE) != _SPACE:
         raise NotApplicableError(f"the file uses the name `{_SPACE}`")
+    return ahead_of_kernel(tree, _HELPERS)
+
+
+def ahead_of_kernel(tree: KernelTree, text: str) -> Edit:
+    """Return the edit that puts a text ahead of a kernel and its comment."""
     node = tree.body
     while node.parent is not None and node.parent != tree.root:
         node = node.parent
@@ -87,7 +92,7 @@ def helpers(tree: KernelTree) -> Edit:
         if data[before.end_byte : at].count(b"\n") > 1:
             break
         node, at = before, before.start_byte
-    return Edit(Span(at, at), _HELPERS)
+    return Edit(Span(at, at), text)
 
 
 def ahead_of(tree: KernelTree, statement: Node, lines: Iterable[str]) -> Edit:
@@ -141,7 +146,7 @@ def _factor(text: str) -> str:
     return text if text.startswith("(") else closed(text)
 
 
-def _sum(amount: Polynomial) -> str:
+def summed(amount: Polynomial) -> str:
     """Return a polynomial without negative factors as text."""
     ordered = sorted(amount.terms.items(), key=lambda term: (-len(term[0]), term[0]))
     return " + ".join(_product(key, n) for key, n in ordered) or "0"
@@ -152,19 +157,19 @@ def _signed(amount: Polynomial, sign: int) -> Polynomial:
     return Polynomial({key: abs(n) for key, n in amount.terms.items() if n * sign > 0})
 
 
-def _bound(guard: CopyGuard) -> str:
+def bound(guard: CopyGuard) -> str:
     """Return a guard as an inequality without negative factors."""
-    return f"{_sum(_signed(guard.amount, 1))} < {_sum(_signed(guard.amount, -1))}"
+    return f"{summed(_signed(guard.amount, 1))} < {summed(_signed(guard.amount, -1))}"
 
 
 def conditions(every: Sequence[CopiedRows]) -> list[str]:
     """Return what has to hold for bulk copies to do what threads do, each once."""
     found: list[str] = []
     for rows in every:
-        found += [_bound(guard) for guard in rows.guards]
+        found += [bound(guard) for guard in rows.guards]
         per_piece = 16 // rows.tile.element_bytes
         if any(n % per_piece for n in rows.distance.terms.values()):
-            found.append(f"{closed(_sum(rows.distance))} % {per_piece} == 0")
+            found.append(f"{closed(summed(rows.distance))} % {per_piece} == 0")
         found.append(f"bulk::is_aligned({_source(rows, None)})")
     return list(dict.fromkeys(found))
 
@@ -178,11 +183,11 @@ def _source(rows: CopiedRows, row: str | None) -> str:
     factor = offset.factor(unknown) if unknown is not None and len(rows.distance.terms) == 1 else None
     if unknown is not None and factor is not None:
         offset = Polynomial({key: n for key, n in offset.terms.items() if unknown not in key})
-        which = " + ".join([*([_sum(factor)] if factor.terms else []), *([row] if row else [])])
+        which = " + ".join([*([summed(factor)] if factor.terms else []), *([row] if row else [])])
         parts += [f"(size_t){closed(which)} * {_factor(unknown)}"] if which else []
     elif row is not None and rows.distance.terms:
-        parts.append(f"(size_t){row} * {closed(_sum(rows.distance))}")
-    return " + ".join([*parts, *([_sum(offset)] if offset.terms else [])])
+        parts.append(f"(size_t){row} * {closed(summed(rows.distance))}")
+    return " + ".join([*parts, *([summed(offset)] if offset.terms else [])])
 
 
 @dataclass(frozen=True)
@@ -255,9 +260,9 @@ class BulkRows:
             if any(n % of_stage for n in moved.terms.values()):
                 raise NotApplicableError(f"which stage of `{rows.tile.name}` is filled is not known")
             stages = Polynomial({key: n // of_stage for key, n in moved.terms.items()}) + number(start // of_stage)
-            start, moved, index = start % of_stage, number(0), _sum(stages)
+            start, moved, index = start % of_stage, number(0), summed(stages)
             place += f"[{index[1:-1] if (index,) in stages.terms and index.startswith('(') else index}]"
-        further = [_sum(moved)] if moved.terms else []
+        further = [summed(moved)] if moved.terms else []
         if len(extents) == 2 and rows.pitch == extents[1] and start % rows.pitch == 0 and not further:
             first = start // rows.pitch
             return f"{place}[{f'{first} + ' if first else ''}{row}]"

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as attribute
+from functools import cache
 
 from tree_sitter import Node
 
@@ -114,7 +115,7 @@ class ThreadRun:
 
     def _branch(self, node: Node, guards: tuple[CopyGuard, ...]) -> None:
         then, other = field(node, "consequence"), node.child_by_field_name("alternative")
-        asked = [self._asked(part) for part in _parts(field(node, "condition").named_children[0])]
+        asked = [self._asked(part) for part in conjuncts(field(node, "condition").named_children[0])]
         if False in asked:
             if other is not None:
                 self.step(other.named_children[0], guards)
@@ -148,7 +149,7 @@ class ThreadRun:
         if node.type == "assignment_expression" and text_of(field(node, "operator")) == "=":
             value = bare(field(node, "right"))
             if value.type == "conditional_expression":
-                asked = [self._asked(part) for part in _parts(field(value, "condition"))]
+                asked = [self._asked(part) for part in conjuncts(field(value, "condition"))]
                 if False in asked:
                     raise NotApplicableError("a tile that not every thread fills from memory")
                 guards = (*guards, *(one for one in asked if isinstance(one, CopyGuard)))
@@ -254,20 +255,20 @@ class ThreadRun:
     def _number(self, node: Node) -> Polynomial:
         """Return an expression's value for this thread, in names of what is the same for all."""
         node = bare(node)
-        text = "".join(text_of(node).split())
-        if node.type == "field_expression" and text in self.values:
-            return self.values[text]
-        if node.type == "field_expression" and text.startswith("blockDim."):
-            return number(self.block.shape["xyz".index(text[-1])])
         if node.type == "identifier":
             return self._named(node)
+        if node.type == "number_literal" and (known := _literal(text_of(node))) is not None:
+            return known
+        text = "".join(text_of(node).split()) if node.type == "field_expression" else ""
+        if text in self.values:
+            return self.values[text]
+        if text.startswith("blockDim."):
+            return number(self.block.shape["xyz".index(text[-1])])
         if node.type == "binary_expression":
             left, right = (self._number(field(node, side)) for side in ("left", "right"))
             if (found := _combined(text_of(field(node, "operator")), left, right)) is not None:
                 return found
-        elif node.type == "number_literal" or (
-            node.type == "field_expression" and text.startswith(("blockI", "gridD"))
-        ):
+        elif node.type == "number_literal" or text.startswith(("blockI", "gridD")):
             return self.block.indices.of(node)
         elif node.type == "sizeof_expression" and (kind := node.child_by_field_name("type")) is not None:
             return number(element_bytes(self.block.tree, text_of(kind)))
@@ -300,6 +301,12 @@ class ThreadRun:
         return symbol(f"({text_of(node)})")
 
 
+@cache
+def _literal(text: str) -> Polynomial | None:
+    """Return a plain number; None for one with a sign or a suffix."""
+    return number(int(text)) if text.isdecimal() and (text == "0" or text[0] != "0") else None
+
+
 def _bare_pointer(node: Node) -> Node:
     """Return a pointer without parentheses: casts matter, for the elements that they mean."""
     while node.type == "parenthesized_expression" and node.named_child_count == 1:
@@ -319,12 +326,12 @@ def _cast(node: Node) -> tuple[str, Node] | None:
     return None
 
 
-def _parts(node: Node) -> Iterator[Node]:
+def conjuncts(node: Node) -> Iterator[Node]:
     """Yield what a condition joins by `&&`."""
     node = bare(node)
     if node.type == "binary_expression" and text_of(field(node, "operator")) == "&&":
-        yield from _parts(field(node, "left"))
-        yield from _parts(field(node, "right"))
+        yield from conjuncts(field(node, "left"))
+        yield from conjuncts(field(node, "right"))
     else:
         yield node
 

@@ -38,15 +38,26 @@ def rewritten(rewrite: Rewrite, text: str, workload: str | None = None, gpu: str
     return list(rewrite(file, launch, kernel, device_named(gpu)))
 
 
-def ptx(text: str) -> str:
-    """PTX of a CUDA text for sm_90; a compile error fails the test with the compiler's words."""
+def _compiled(text: str, arch: str) -> tuple[object, str]:
+    """NVRTC's program of a CUDA text, and the log; a compile error fails the test with the compiler's words."""
     _, program = nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, [], [])
-    options = [b"-arch=sm_90", f"-I{_INCLUDE}".encode(), f"-I{_INCLUDE}/cccl".encode(), b"-std=c++17"]
+    options = [f"-arch={arch}".encode(), f"-I{_INCLUDE}".encode(), f"-I{_INCLUDE}/cccl".encode(), b"-std=c++17"]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
     log = bytearray(size)
     nvrtc.nvrtcGetProgramLog(program, log)
     assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS, log.decode() + text
+    return program, log.decode().strip("\0\n")
+
+
+def warnings(text: str, arch: str) -> str:
+    """What NVRTC and ptxas say of a CUDA text that they compile for an architecture; empty if nothing."""
+    return _compiled(text, arch)[1]
+
+
+def ptx(text: str) -> str:
+    """PTX of a CUDA text for sm_90; a compile error fails the test with the compiler's words."""
+    program, _ = _compiled(text, "sm_90")
     _, size = nvrtc.nvrtcGetPTXSize(program)
     out = bytearray(size)
     nvrtc.nvrtcGetPTX(program, out)

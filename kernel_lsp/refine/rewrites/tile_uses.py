@@ -1,0 +1,185 @@
+"""Elements of shared tiles, each by its indices: which are written in a kernel, run for every thread.
+
+A tile whose elements are always named by row and column can be kept in another order. Vectors of up to 16 bytes stay
+whole where that order keeps pieces of 16 bytes together.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tree_sitter import Node
+
+from kernel_lsp.refine.rewrites.affine import Polynomial, number, symbol
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, bare
+from kernel_lsp.refine.rewrites.block_names import BlockNames, Tile
+from kernel_lsp.refine.rewrites.serial_loops import NotApplicableError
+from kernel_lsp.refine.rewrites.thread_run import CopyGuard, ThreadRun, conjuncts
+from kernel_lsp.refine.rewrites.warp_fragments import thread_values
+from kernel_lsp.source.trees import field, text_of, walk
+
+_PIECE = 16  # bytes that stay together
+_ASYNC = "__pipeline_memcpy_async"
+
+
+@dataclass(frozen=True)
+class TileUse:
+    """One element of a tile where it is written: the node, and its indices, those of a stage first."""
+
+    node: Node
+    tile: str
+    indices: tuple[Node, ...]
+
+
+def tile_uses(within: Node, tiles: Mapping[str, Tile]) -> Iterator[TileUse]:
+    """Yield all elements of tiles in a node.
+
+    Raises:
+        NotApplicableError: a tile is used in another way than by all its indices.
+    """
+    for node in walk(within):
+        if node.type == "identifier" and text_of(node) in tiles:
+            indices: list[Node] = []
+            at, outer = node, node.parent
+            while outer is not None and outer.type == "subscript_expression" and field(outer, "argument") == at:
+                indices += field(outer, "indices").named_children
+                at, outer = outer, outer.parent
+            if len(indices) != len(tiles[text_of(node)].extents):
+                raise NotApplicableError(f"`{text_of(node)}` is not used by its elements alone")
+            yield TileUse(at, text_of(node), tuple(indices))
+
+
+@dataclass(frozen=True)
+class _FillRun(ThreadRun):
+    """One thread on its way through statements that write elements of tiles; what else they do is left out.
+
+    Attributes:
+        tiles: the tiles.
+        kept: rows and columns of each that may be written.
+        found: elements of tiles in each node, once they have been looked for.
+    """
+
+    tiles: Mapping[str, Tile]
+    kept: Mapping[str, tuple[int, int]]
+    found: dict[int, list[TileUse]]
+
+    def step(self, node: Node, guards: tuple[CopyGuard, ...]) -> None:
+        """Run one statement, where it has to do with the tiles."""
+        if node.type == "declaration":
+            self.declare(node)
+        if self._uses(node):
+            if node.type == "declaration":
+                raise NotApplicableError("a name for a place in a tile")
+            super().step(node, guards)
+
+    def _uses(self, node: Node) -> list[TileUse]:
+        if node.id not in self.found:
+            self.found[node.id] = list(tile_uses(node, self.tiles))
+        return self.found[node.id]
+
+    def _number(self, node: Node) -> Polynomial:
+        """Return a value; what is not known, as a stage, is one unknown: it has to be the same text."""
+        try:
+            return super()._number(node)
+        except NotApplicableError:
+            return symbol(f"({text_of(node)})")
+
+    def _branch(self, node: Node, guards: tuple[CopyGuard, ...]) -> None:
+        if self._uses(field(node, "condition")):
+            raise NotApplicableError("a condition that reads a tile")
+        held = self._known(field(node, "condition").named_children[0])
+        if held is not False:
+            self.step(field(node, "consequence"), guards)
+        if held is not True and (other := node.child_by_field_name("alternative")) is not None:
+            self.step(other.named_children[0], guards)
+
+    def _known(self, condition: Node) -> bool | None:
+        """Return what a condition gives for this thread; None where it may give both."""
+        try:
+            asked = [self._asked(part) for part in conjuncts(condition)]
+        except NotApplicableError:
+            return None
+        return False if False in asked else True if all(one is True for one in asked) else None
+
+    def _expression(self, node: Node, guards: tuple[CopyGuard, ...]) -> None:
+        if node.type == "assignment_expression" and text_of(field(node, "operator")) == "=":
+            target = field(node, "left")
+            place = self._element(bare(target))
+            elements = place.elements
+        elif node.type == "call_expression":
+            given = field(node, "arguments").named_children
+            target, place, elements = given[0], self._address(given[0]), 0
+        else:
+            raise NotApplicableError(f"`{text_of(node)}` does not fill a tile")
+        if len(self._uses(node)) != 1 or len(self._uses(target)) != 1:
+            raise NotApplicableError(f"`{text_of(node)}` does not fill one element or piece")
+        (use,) = self._uses(target)
+        if not elements:
+            elements = self._copied_bytes(node) // self.tiles[use.tile].element_bytes
+        self._check(use, place.address - symbol(use.tile), elements)
+
+    def _copied_bytes(self, node: Node) -> int:
+        name, given = text_of(field(node, "function")), field(node, "arguments").named_children
+        if name != _ASYNC and name not in self.block.async_helpers:
+            raise NotApplicableError(f"`{text_of(node)}` does not fill a tile")
+        size = self.block.async_helpers.get(name)
+        if size is None and len(given) > 2:
+            size = self._number(given[2]).value
+        if size is None:
+            raise NotApplicableError(f"how many bytes `{text_of(node)}` copies is not known")
+        return size
+
+    def _check(self, use: TileUse, address: Polynomial, elements: int) -> None:
+        """Refuse what is written elsewhere than at the element that is named, or beyond the part that is kept."""
+        tile, (rows, columns) = self.tiles[use.tile], self.kept[use.tile]
+        place = number(0)
+        for extent, index in zip(tile.extents, use.indices, strict=True):
+            place = place * number(extent) + self._number(index)
+        row, column = (self._number(index).value for index in use.indices[-2:])
+        if row is None or column is None or address != place:
+            raise NotApplicableError(f"which element `{text_of(use.node)}` is is not known")
+        whole = elements * tile.element_bytes <= _PIECE and column % elements == 0
+        if not whole or not (0 <= row < rows and 0 <= column <= columns - elements):
+            raise NotApplicableError(f"`{use.tile}` is filled across or beyond its rows")
+
+
+def check_fills(
+    block: BlockNames,
+    statement: Node,
+    before: Sequence[Node],
+    tiles: Mapping[str, Tile],
+    kept: Mapping[str, tuple[int, int]],
+) -> None:
+    """Refuse a statement that does other things with tiles than to write single elements or pieces of 16 bytes.
+
+    Args:
+        block: the block.
+        statement: the statement.
+        before: declarations that it may use.
+        tiles: the tiles.
+        kept: rows and columns of each that may be written.
+
+    Raises:
+        NotApplicableError: it does, or writes elsewhere.
+    """
+    found: dict[int, list[TileUse]] = {}
+    for thread in range(prod(block.shape)):
+        run = _FillRun(block, thread_values(block, thread), {}, tiles, kept, found)
+        for one in before:
+            run.declare(one)
+        run.step(statement, ())
+
+
+def spelled_shape(tree: KernelTree, tile: Tile, node: Node, kept: tuple[int, int]) -> tuple[str, str]:
+    """Return how a declarator spells the rows and columns that are kept: without what pads them."""
+    block = BlockNames(tree, (1, 1, 1), {}, frozenset(), 0, 0)
+    sizes: list[Node] = []
+    while (inner := node.child_by_field_name("declarator")) is not None:
+        size = node.child_by_field_name("size")
+        sizes = [size, *sizes] if size is not None else sizes
+        node = inner
+    found: list[str] = []
+    for size, wanted in zip(sizes[-2:], kept, strict=True):
+        parts = [size, *(n for n in walk(size) if n.type in ("identifier", "number_literal"))]
+        found.append(next((text_of(n) for n in parts if block.indices.of(n).value == wanted), str(wanted)))
+    return found[0], found[1]
