@@ -270,7 +270,19 @@ def _joined(
         TileOperand(one.tile, one.moved, one.turned, (depth, outer) if one.turned else (outer, depth), both)
         for one, outer, both in ((a, rows, shared[0]), (b, columns, shared[1]))
     ]
+    for one in operands:
+        _check_stage(one)
     return BlockProduct(block, instructions, loop, region, operands[0], operands[1], _kind(a), depth, places)
+
+
+def _check_stage(operand: TileOperand) -> None:
+    """Refuse an operand that is not one stage of its tile, or a tile without stages."""
+    extents = operand.tile.extents
+    size = prod(extents[-2:])
+    staged = len(extents) == 3 and all(n % size == 0 for n in operand.moved.terms.values())
+    within = operand.shape[0] <= extents[-2] and operand.shape[1] <= extents[-1]
+    if not within or not (staged or not operand.moved.terms):
+        raise NotApplicableError(f"which part of `{operand.tile.name}` is multiplied is not known")
 
 
 def _read_by_two(places: Mapping[tuple[int, tuple[Register, ...]], tuple[int, int]], side: int) -> bool:

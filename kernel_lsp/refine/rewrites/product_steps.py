@@ -27,8 +27,7 @@ def filled_elements(product: BlockProduct) -> list[TileUse]:
         NotApplicableError: they do more with the tiles, or what other threads read of them would not be awaited.
     """
     _check_waits(product)
-    tiles = {one.tile.name: one.tile for one in (product.a, product.b)}
-    kept = {one.tile.name: one.shape for one in (product.a, product.b)}
+    tiles = {one.tile.name: one for one in (product.a, product.b)}
     loop, body = product.loop, field(product.loop, "body")
     region = Span(product.region[0].start_byte, product.region[-1].end_byte)
     found: list[TileUse] = []
@@ -43,8 +42,8 @@ def filled_elements(product: BlockProduct) -> list[TileUse]:
         inside = body if statement.start_byte >= body.start_byte else statement
         own = product.block.own if inside is body else frozenset[str]()
         block = replace(product.block, own=own, start=inside.start_byte, end=inside.end_byte)
-        check_fills(block, statement, before if inside is body else (), tiles, kept)
-        found += tile_uses(statement, tiles)
+        check_fills(block, statement, before if inside is body else (), tiles)
+        found += tile_uses(statement, product.block, tiles)
     if any(names(one) & tiles.keys() for one in product.tree.body.named_children if one.start_byte >= loop.end_byte):
         raise NotApplicableError("the tiles are used behind the loop")
     return found

@@ -11,8 +11,10 @@ from math import prod
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.affine import Polynomial, number, symbol
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, bare
-from kernel_lsp.refine.rewrites.block_names import BlockNames, Tile
+from kernel_lsp.refine.rewrites.ast_cuda import KernelTree, assigned, bare
+from kernel_lsp.refine.rewrites.block_names import BlockNames
+from kernel_lsp.refine.rewrites.block_products import TileOperand
+from kernel_lsp.refine.rewrites.launch_sites import closed
 from kernel_lsp.refine.rewrites.serial_loops import NotApplicableError
 from kernel_lsp.refine.rewrites.thread_run import CopyGuard, ThreadRun, conjuncts
 from kernel_lsp.refine.rewrites.warp_fragments import thread_values
@@ -24,29 +26,57 @@ _ASYNC = "__pipeline_memcpy_async"
 
 @dataclass(frozen=True)
 class TileUse:
-    """One element of a tile where it is written: the node, and its indices, those of a stage first."""
+    """One element of a tile where it is written.
+
+    Attributes:
+        node: the element.
+        operand: the tile.
+        indices: that of a stage, if the tile has some, row and column; a single one of a tile without rows.
+    """
 
     node: Node
-    tile: str
+    operand: TileOperand
     indices: tuple[Node, ...]
 
+    def spelled(self, pitch: str) -> tuple[str, str, str]:
+        """Return the tile with its stage, row and column, as text; `pitch` spells the elements of a row."""
+        name, texts = self.operand.tile.name, [text_of(index) for index in self.indices]
+        if len(texts) == 1:
+            return name, f"{closed(texts[0])} / {closed(pitch)}", f"{closed(texts[0])} % {closed(pitch)}"
+        return name + "".join(f"[{one}]" for one in texts[:-2]), texts[-2], texts[-1]
 
-def tile_uses(within: Node, tiles: Mapping[str, Tile]) -> Iterator[TileUse]:
+
+def tile_uses(within: Node, block: BlockNames, operands: Mapping[str, TileOperand]) -> Iterator[TileUse]:
     """Yield all elements of tiles in a node.
 
     Raises:
         NotApplicableError: a tile is used in another way than by all its indices.
     """
     for node in walk(within):
-        if node.type == "identifier" and text_of(node) in tiles:
+        if node.type == "identifier" and text_of(node) in operands:
             indices: list[Node] = []
             at, outer = node, node.parent
             while outer is not None and outer.type == "subscript_expression" and field(outer, "argument") == at:
                 indices += field(outer, "indices").named_children
                 at, outer = outer, outer.parent
-            if len(indices) != len(tiles[text_of(node)].extents):
+            operand = operands[text_of(node)]
+            if len(indices) != len(block.tiles[text_of(node)].extents):
                 raise NotApplicableError(f"`{text_of(node)}` is not used by its elements alone")
-            yield TileUse(at, text_of(node), tuple(indices))
+            if len(indices) == 1 and (parts := _row_and_column(block, indices[0], operand.tile.extents[-1])):
+                indices = parts
+            yield TileUse(at, operand, tuple(indices))
+
+
+def _row_and_column(block: BlockNames, index: Node, pitch: int) -> list[Node] | None:
+    """Return the two parts of `row * pitch + column`; None for an index of another form."""
+    index = bare(index)
+    if index.type != "binary_expression" or text_of(field(index, "operator")) != "+":
+        return None
+    rows, column = bare(field(index, "left")), field(index, "right")
+    if rows.type != "binary_expression" or text_of(field(rows, "operator")) != "*":
+        return None
+    by = block.indices.of(field(rows, "right")).value
+    return [bare(field(rows, "left")), column] if by == pitch else None
 
 
 @dataclass(frozen=True)
@@ -54,14 +84,14 @@ class _FillRun(ThreadRun):
     """One thread on its way through statements that write elements of tiles; what else they do is left out.
 
     Attributes:
-        tiles: the tiles.
-        kept: rows and columns of each that may be written.
+        operands: the tiles.
         found: elements of tiles in each node, once they have been looked for.
+        changing: names that each declaration declares and that change afterwards, once they have been looked for.
     """
 
-    tiles: Mapping[str, Tile]
-    kept: Mapping[str, tuple[int, int]]
+    operands: Mapping[str, TileOperand]
     found: dict[int, list[TileUse]]
+    changing: dict[int, set[str]]
 
     def step(self, node: Node, guards: tuple[CopyGuard, ...]) -> None:
         """Run one statement, where it has to do with the tiles."""
@@ -74,8 +104,18 @@ class _FillRun(ThreadRun):
 
     def _uses(self, node: Node) -> list[TileUse]:
         if node.id not in self.found:
-            self.found[node.id] = list(tile_uses(node, self.tiles))
+            self.found[node.id] = list(tile_uses(node, self.block, self.operands))
         return self.found[node.id]
+
+    def _declared(self, node: Node) -> None:
+        super()._declared(node)
+        if node.id not in self.changing:
+            scope = node.parent
+            if scope is not None and scope.type == "for_statement":
+                scope = field(scope, "body")  # the loop's own steps are followed
+            self.changing[node.id] = assigned(scope) if scope is not None else set()
+        for name in self.changing[node.id]:
+            self.values.pop(name, None)
 
     def _number(self, node: Node) -> Polynomial:
         """Return a value; what is not known, as a stage, is one unknown: it has to be the same text."""
@@ -115,8 +155,8 @@ class _FillRun(ThreadRun):
             raise NotApplicableError(f"`{text_of(node)}` does not fill one element or piece")
         (use,) = self._uses(target)
         if not elements:
-            elements = self._copied_bytes(node) // self.tiles[use.tile].element_bytes
-        self._check(use, place.address - symbol(use.tile), elements)
+            elements = self._copied_bytes(node) // use.operand.tile.element_bytes
+        self._check(use, place.address - symbol(use.operand.tile.name), elements)
 
     def _copied_bytes(self, node: Node) -> int:
         name, given = text_of(field(node, "function")), field(node, "arguments").named_children
@@ -131,24 +171,28 @@ class _FillRun(ThreadRun):
 
     def _check(self, use: TileUse, address: Polynomial, elements: int) -> None:
         """Refuse what is written elsewhere than at the element that is named, or beyond the part that is kept."""
-        tile, (rows, columns) = self.tiles[use.tile], self.kept[use.tile]
+        tile, (rows, columns) = use.operand.tile, use.operand.shape
+        numbers = [self._number(index) for index in use.indices]
+        if len(numbers) == 1:
+            at = numbers[0].value
+            row, column = divmod(at, tile.extents[-1]) if at is not None else (None, None)
+        else:
+            row, column = numbers[-2].value, numbers[-1].value
         place = number(0)
-        for extent, index in zip(tile.extents, use.indices, strict=True):
-            place = place * number(extent) + self._number(index)
-        row, column = (self._number(index).value for index in use.indices[-2:])
+        for extent, index in zip(tile.extents[-len(numbers) :], numbers, strict=True):
+            place = place * number(extent) + index
         if row is None or column is None or address != place:
             raise NotApplicableError(f"which element `{text_of(use.node)}` is is not known")
         whole = elements * tile.element_bytes <= _PIECE and column % elements == 0
         if not whole or not (0 <= row < rows and 0 <= column <= columns - elements):
-            raise NotApplicableError(f"`{use.tile}` is filled across or beyond its rows")
+            raise NotApplicableError(f"`{tile.name}` is filled across or beyond its rows")
 
 
 def check_fills(
     block: BlockNames,
     statement: Node,
     before: Sequence[Node],
-    tiles: Mapping[str, Tile],
-    kept: Mapping[str, tuple[int, int]],
+    operands: Mapping[str, TileOperand],
 ) -> None:
     """Refuse a statement that does other things with tiles than to write single elements or pieces of 16 bytes.
 
@@ -156,21 +200,21 @@ def check_fills(
         block: the block.
         statement: the statement.
         before: declarations that it may use.
-        tiles: the tiles.
-        kept: rows and columns of each that may be written.
+        operands: the tiles.
 
     Raises:
         NotApplicableError: it does, or writes elsewhere.
     """
     found: dict[int, list[TileUse]] = {}
+    changing: dict[int, set[str]] = {}
     for thread in range(prod(block.shape)):
-        run = _FillRun(block, thread_values(block, thread), {}, tiles, kept, found)
+        run = _FillRun(block, thread_values(block, thread), {}, operands, found, changing)
         for one in before:
             run.declare(one)
         run.step(statement, ())
 
 
-def spelled_shape(tree: KernelTree, tile: Tile, node: Node, kept: tuple[int, int]) -> tuple[str, str]:
+def spelled_shape(tree: KernelTree, node: Node, kept: tuple[int, int]) -> tuple[str, str]:
     """Return how a declarator spells the rows and columns that are kept: without what pads them."""
     block = BlockNames(tree, (1, 1, 1), {}, frozenset(), 0, 0)
     sizes: list[Node] = []
@@ -179,7 +223,7 @@ def spelled_shape(tree: KernelTree, tile: Tile, node: Node, kept: tuple[int, int
         sizes = [size, *sizes] if size is not None else sizes
         node = inner
     found: list[str] = []
-    for size, wanted in zip(sizes[-2:], kept, strict=True):
+    for size, wanted in zip(sizes[-2:] if len(sizes) > 1 else sizes * 2, kept, strict=True):
         parts = [size, *(n for n in walk(size) if n.type in ("identifier", "number_literal"))]
         found.append(next((text_of(n) for n in parts if block.indices.of(n).value == wanted), str(wanted)))
     return found[0], found[1]

@@ -8,6 +8,7 @@ have run, a product is that of a block of one tile with a block of another.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as attribute
+from math import prod
 from typing import TypeAlias
 
 from tree_sitter import Node
@@ -234,6 +235,7 @@ class LaneRun(ThreadRun):
             self._set_to_zero(self.register(given[0], NOTHING), given[1])
         elif called == "load_matrix_sync" and len(given) == 3:
             fragment, place = self.register(given[0], NOTHING), self._in_tile(self._shared_address(given[1], NOTHING))
+            place = replace(place, tile=_with_rows(place.tile, self._number(given[2]).value))
             if fragment[0] not in self.layouts or self._number(given[2]).value != place.tile.extents[-1]:
                 raise NotApplicableError(f"`{text_of(node)}` does not read rows of a tile")
             self.registers[fragment] = _Fragment(place, self.layouts[fragment[0]])
@@ -253,6 +255,8 @@ class LaneRun(ThreadRun):
         node = bare(node)
         if node.type == "identifier":
             name = text_of(node)
+            if name in self.values:
+                raise NotApplicableError(f"`{name}` is no register")
             if name in given.arguments:
                 return self.register(given.arguments[name], NOTHING)
             if name in self.block.tiles or name not in self.block.tree.declarations:
@@ -331,6 +335,14 @@ def _by_wmma(run: LaneRun) -> Iterator[FragmentProduct]:
         yield FragmentProduct(one.sums, operands[0], operands[1], 16, one.kind)
 
 
+def _with_rows(tile: Tile, pitch: int | None) -> Tile:
+    """Return a tile without rows of its own as one with rows of `pitch` elements."""
+    whole = prod(tile.extents)
+    if len(tile.extents) > 1 or not pitch or pitch < 0 or whole % pitch:
+        return tile
+    return replace(tile, extents=(whole // pitch, pitch))
+
+
 def _block(first: _Element, turned: bool) -> OperandBlock:
     row, column = divmod(first.at, first.tile.extents[-1])
     outer, depth = (column, row) if turned else (row, column)
@@ -364,11 +376,14 @@ def _pair(lanes: Sequence[LaneRun], lane: int, held: object) -> tuple[_Element, 
 
 def _operand(held: Sequence[Sequence[tuple[_Element, _Element]]], left: bool) -> OperandBlock:
     """Return which block of a tile the lanes' registers are: A has four, 16 rows; B two, 8 columns."""
-    first = held[0][0][0]
+    first, beside, below = held[0][0][0], held[0][0][1], held[4][0][0]
+    apart = (beside if beside.at != first.at + 1 else below).at - first.at  # rows, one way or the other
+    first = replace(first, tile=_with_rows(first.tile, apart))
     for turned in (False, True):
         block, pitch = _block(first, turned), first.tile.extents[-1]
         if all(
-            element == replace(first, at=first.at + (k * pitch + outer if turned else outer * pitch + k))
+            replace(element, tile=_with_rows(element.tile, apart))
+            == replace(first, at=first.at + (k * pitch + outer if turned else outer * pitch + k))
             for lane, registers in enumerate(held)
             for at, pair in enumerate(registers)
             for half, element in enumerate(pair)

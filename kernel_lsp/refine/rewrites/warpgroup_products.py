@@ -181,7 +181,7 @@ class _Writer:
                     yield Edit(Span(name.end_byte, declarator.end_byte), self._extents(operand, declarator))
 
     def _extents(self, operand: TileOperand, declarator: Node) -> str:
-        rows, columns = spelled_shape(self.tree, operand.tile, declarator, operand.shape)
+        rows, columns = spelled_shape(self.tree, declarator, operand.shape)
         panel = self.panel(operand)
         stages = f"[{_first_extent(declarator)}]" if len(operand.tile.extents) == 3 else ""
         if panel == operand.shape[1]:
@@ -196,8 +196,8 @@ class _Writer:
     def _elements(self) -> Iterator[Edit]:
         """Yield the edits of all elements of tiles that are written."""
         for use in self.filled:
-            *stage, row, column = [text_of(index) for index in use.indices]
-            place = use.tile + "".join(f"[{one}]" for one in stage)
+            pitch, (columns, name) = use.operand.tile.extents[-1], self._spelled(use.operand, 1 ^ use.operand.turned)
+            place, row, column = use.spelled(name if columns == pitch else str(pitch))
             yield Edit(span_of(use.node), f"wgmma::at({place}, {row}, {column})")
 
     def _ahead(self) -> Iterator[str]:
@@ -249,7 +249,7 @@ class _Writer:
         declaration, _ = self.tree.declarations[operand.tile.name]
         for declarator in declaration.children_by_field_name("declarator"):
             if text_of(declared_identifier(declarator)) == operand.tile.name:
-                return operand.shape[at], spelled_shape(self.tree, operand.tile, declarator, operand.shape)[at]
+                return operand.shape[at], spelled_shape(self.tree, declarator, operand.shape)[at]
         return operand.shape[at], str(operand.shape[at])
 
     def _descriptor(self, operand: TileOperand, outer: str) -> str:

@@ -343,6 +343,17 @@ def _turned(text: str) -> str:
     return text.replace("&a_tile[warp_row + 16 * i][kk], BK + PAD", "&a_tile[kk][warp_row + 16 * i], BM + PAD")
 
 
+def _flat(text: str) -> str:
+    """`wmma` whose tiles are arrays without rows, filled by vectors."""
+    text = text.replace("a_tile[BM][BK + PAD]", "a_tile[BM * (BK + PAD)]").replace(
+        "b_tile[BK][BN + PAD]", "b_tile[BK * BN]"
+    )
+    text = text.replace("a_tile[i / BK][i % BK]", "a_tile[i / BK * (BK + PAD) + i % BK]")
+    text = text.replace("&a_tile[warp_row + 16 * i][kk]", "a_tile + (warp_row + 16 * i) * (BK + PAD) + kk")
+    text = text.replace("b_tile[i / BN][i % BN]", "b_tile[i]")
+    return text.replace("&b_tile[kk][warp_column + 16 * i], BN + PAD", "&b_tile[kk * BN + warp_column + 16 * i], BN")
+
+
 def _wide(text: str) -> str:
     """`wmma` with 64 rows and 128 columns for eight warps, so that warpgroups stand beside each other; long steps."""
     text = text.replace("BN = 64, BK = 32", "BN = 128, BK = 64")
@@ -375,6 +386,7 @@ def _by_steps(text: str) -> str:
 KERNELS = {
     "wmma": (WMMA, workload(64, 64, 128, cases=_ODD)),
     "turned": (_turned(WMMA), _by_steps(workload(64, 64, 128, cases=_ODD))),
+    "flat": (_flat(WMMA), workload(64, 64, 128, cases=_ODD)),
     "wide": (_wide(WMMA), workload(64, 128, 256, cases="[dict(m=64, n=128, k=72), dict(m=80, n=160, k=40)]")),
     "ldmatrix": (LDMATRIX, workload(64, 64, 128, linear=True, result="float16")),
     "stages": (STAGES, _scaled(workload(128, 128, "(32, 8)", kind="bfloat16"))),

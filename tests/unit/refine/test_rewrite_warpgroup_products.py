@@ -81,6 +81,13 @@ def test_it_reads_like_the_kernel():
     assert kernel.count("warp_row") == 0
 
 
+def test_arrays_without_rows_get_rows():
+    made = by_warpgroups(*KERNELS["flat"])
+    assert "half a_tile[1][BM][BK];" in made
+    assert "wgmma::at(a_tile, i / BK, i % BK) =" in made  # from `a_tile[i / BK * (BK + PAD) + i % BK]`
+    assert "wgmma::at(b_tile, i / BN, i % BN) =" in made  # from `b_tile[i]`
+
+
 def test_tiles_that_are_wider_than_a_swizzle_come_in_panels():
     made = by_warpgroups(*KERNELS["wide"])
     assert "half b_tile[BN / 64][BK][64];" in made
@@ -168,6 +175,27 @@ REFUSED = {
     ),
     "unlike steps": (STAGES, None, (("for (int t = 0;", "for (int t = threadIdx.y / 8;"),), "different steps"),
     "sums used twice": (STAGES, None, (("at = (threadIdx.y / 4", "at = (threadIdx.y / 8"),), "one matrix"),
+    "part of a tile": (
+        STAGES,
+        None,
+        (
+            (
+                "&a_tile[stage][threadIdx.y / 4 * 64 + i * 16][0]",
+                "&a_tile[0][t % 2 * 8 + threadIdx.y / 4 * 64 + i * 16][0]",
+            ),
+        ),
+        "which part",
+    ),
+    "stages by number": (STAGES, None, (("a_tile[stage][", "a_tile[1]["),), "one tile"),
+    "changing columns": (
+        LDMATRIX,
+        None,
+        (
+            ("const int r = (tid + i * 128) / 4, at", "const int r = (tid + i * 128) / 4;\n            int at"),
+            ("            copy_async(&b_tile", "            at += 0;\n            copy_async(&b_tile"),
+        ),
+        "which element",
+    ),
     "turned result": (WMMA, None, (("wmma::mem_row_major", "wmma::mem_col_major"),), "as rows"),
     "dynamic memory": (
         WMMA,
