@@ -1,5 +1,6 @@
 """How the steps of a block's product fill its tiles, and wait: whether other threads may read the tiles instead."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,6 +13,10 @@ from kernel_lsp.refine.rewrites.staged_loops import is_barrier
 from kernel_lsp.refine.rewrites.tile_uses import TileUse, check_fills, tile_uses
 from kernel_lsp.source.text import Span
 from kernel_lsp.source.trees import field, span_of, text_of, walk
+
+_OTHER_WAITS = re.compile(
+    r"\bmbarrier|\bbar(?:rier)?\.|\batomic|__threadfence|\bvolatile\s+[a-z]|cooperative_groups|\bcg::"
+)
 
 
 def barrier_ahead(product: BlockProduct) -> Node:
@@ -27,6 +32,7 @@ def filled_elements(product: BlockProduct) -> list[TileUse]:
         NotApplicableError: they do more with the tiles, or what other threads read of them would not be awaited.
     """
     _check_waits(product)
+    _check_macros(product)
     tiles = {one.tile.name: one for one in (product.a, product.b)}
     loop, body = product.loop, field(product.loop, "body")
     region = Span(product.region[0].start_byte, product.region[-1].end_byte)
@@ -59,13 +65,25 @@ def _ahead(product: BlockProduct) -> Iterator[Node]:
             yield one
 
 
-def _check_waits(product: BlockProduct) -> None:
-    """Refuse steps in which a warp may fill what it alone reads, as no barrier has to stand between.
+def _check_macros(product: BlockProduct) -> None:
+    """Refuse a file with a macro that names a tile or the sums."""
+    hidden = {product.a.tile.name, product.b.tile.name, *product.sums}
+    for node in walk(product.tree.root):
+        parameters = node.child_by_field_name("parameters")
+        own = names(parameters) if parameters is not None else set[str]()
+        value = node.child_by_field_name("value") if node.type.startswith("preproc_") else None
+        if value is not None and (hidden - own) & set(re.findall(r"\w+", text_of(value))):
+            raise NotApplicableError("a macro names a tile or the sums")
 
-    Where two warps read an element, whoever fills it is no thread of one of them: a barrier of the block has to stand
-    between that and the products, whichever threads compute them.
+
+def _check_waits(product: BlockProduct) -> None:
+    """Refuse steps in which what a warp reads may have been awaited in another way than by a barrier of the block.
+
+    Products between two barriers, with nothing of the tiles beside them, may be computed by any thread. Else, where two
+    warps read an element, whoever fills it is no thread of one of them: unless there are other means to wait, a barrier
+    of the block has to stand between.
     """
-    if product.a.shared and product.b.shared:
+    if product.a.shared and product.b.shared and not _OTHER_WAITS.search(product.tree.file.text):
         return
     tiles = {product.a.tile.name, product.b.tile.name}
     statements = field(product.loop, "body").named_children
@@ -73,9 +91,7 @@ def _check_waits(product: BlockProduct) -> None:
     after = next((one.start_byte for one in statements if one.start_byte >= end and is_barrier(one)), None)
     between = [one for one in statements if start <= one.start_byte < (after or start) and one not in product.region]
     if after is None or any(names(one) & tiles for one in between):
-        raise NotApplicableError(
-            "the products do not stand between two barriers, and one warp alone reads some element"
-        )
+        raise NotApplicableError("the products do not stand between two barriers, and other waits may be for the tiles")
 
 
 def check_sums(product: BlockProduct) -> tuple[Node, ...]:

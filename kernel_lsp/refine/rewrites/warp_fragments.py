@@ -185,9 +185,7 @@ class LaneRun(ThreadRun):
             self._assigned(node)
         elif (instruction := self.instructions.of(node)) is not None:
             self._instruction(instruction)
-        elif node.type == "call_expression" and self._wmma(node):
-            return
-        else:
+        elif node.type != "call_expression" or not (comment_free(node) == "__syncwarp()" or self._wmma(node)):
             raise NotApplicableError(f"`{text_of(node)}` is not understood")
 
     def _assigned(self, node: Node) -> None:

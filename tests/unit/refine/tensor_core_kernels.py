@@ -360,6 +360,31 @@ def _wide(text: str) -> str:
     return text.replace("warp / 2 * 32", "warp / 4 * 32").replace("warp % 2 * 32", "warp % 4 * 32")
 
 
+def _by_macros(text: str) -> str:
+    """`ldmatrix` by a macro, for B as it lies by steps of K, with addresses that have names."""
+    macro = """
+#define LOAD(r0, r1, r2, r3, address)                                                                   \\
+    asm volatile("ldmatrix.sync.aligned.x4.trans.m8n8.shared.b16 {%0, %1, %2, %3}, [%4];"              \\
+                 : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)                                               \\
+                 : "r"(address))
+"""
+    text = text.replace("#define BK 32\n", f"#define BK 32\n{macro}").replace(
+        "b_tile[BN][BK + 8]", "b_tile[BK][BN + 8]"
+    )
+    text = text.replace(
+        "copy_async(&b_tile[r][at], &b[(size_t)(column0 + r) * k + k0 + at]);",
+        "const int depth = (tid + i * 128) / 8, to = tid % 8 * 8;\n"
+        "            copy_async(&b_tile[depth][to], b + (size_t)(k0 + depth) * n + column0 + to);",
+    )
+    return text.replace(
+        "                const int column = warp_n * 32 + i * 16 + lane / 16 * 8 + lane % 8;\n"
+        "                load_matrices(b_frag[i], &b_tile[column][kk + lane / 8 % 2 * 8]);",
+        "                const half* from = &b_tile[kk + lane % 16][warp_n * 32 + i * 16 + lane / 16 * 8];\n"
+        "                const unsigned address = __cvta_generic_to_shared(from);\n"
+        "                LOAD(b_frag[i][0], b_frag[i][1], b_frag[i][2], b_frag[i][3], address);",
+    )
+
+
 _ODD = "[dict(m=64, n=64, k=72), dict(m=80, n=96, k=40)]"
 _ALPHA = {
     "m, n, k)\n    return c": "m, n, k, 1.5)\n    return c",
@@ -389,6 +414,7 @@ KERNELS = {
     "flat": (_flat(WMMA), workload(64, 64, 128, cases=_ODD)),
     "wide": (_wide(WMMA), workload(64, 128, 256, cases="[dict(m=64, n=128, k=72), dict(m=80, n=160, k=40)]")),
     "ldmatrix": (LDMATRIX, workload(64, 64, 128, linear=True, result="float16")),
+    "macros": (_by_macros(LDMATRIX), workload(64, 64, 128, result="float16")),
     "stages": (STAGES, _scaled(workload(128, 128, "(32, 8)", kind="bfloat16"))),
     "loads": (LOADS, workload(128, 32, 128, linear=True, kind="bfloat16", cases=WHOLE)),
 }

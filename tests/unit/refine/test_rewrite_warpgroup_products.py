@@ -196,6 +196,18 @@ REFUSED = {
         ),
         "which element",
     ),
+    "other waits": (
+        STAGES,
+        None,
+        (("extern", '__device__ void wait() { asm volatile("bar.sync 1, 64;" ::: "memory"); }\nextern'),),
+        "other waits",
+    ),
+    "a macro for a tile": (
+        WMMA,
+        None,
+        (("constexpr int PAD", "#define A a_tile\nconstexpr int PAD"),),
+        "a macro names",
+    ),
     "turned result": (WMMA, None, (("wmma::mem_row_major", "wmma::mem_col_major"),), "as rows"),
     "dynamic memory": (
         WMMA,
