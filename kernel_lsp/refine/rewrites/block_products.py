@@ -1,8 +1,8 @@
 """Find loops in which the warps of a block multiply two tiles in shared memory by tensor cores.
 
 The statements of a step are run for every warp (`warp_fragments`). Together they have to be one product: each block of
-the result, 16 x 16 or 16 x 8, is that of one warp, and is added up over the same steps of K. What the loop's other
-statements do, such as filling the tiles, is not looked at here.
+the result, 16 x 16 or 16 x 8, is that of one warp, and is added up over the same steps of K. The loop's other
+statements, such as those that fill the tiles, are not looked at here.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What the lanes of a warp multiply: each is run by number, as in `thread_run`, with blocks of tiles for registers.
+"""Products of a warp: each of its lanes is run by number, as in `thread_run`, with blocks of tiles for registers.
 
 A lane knows which elements of a shared tile its registers hold: by `wmma::load_matrix_sync`, by `ldmatrix`, or by loads
 of 32 bits. The layouts of fragments are those of the PTX ISA, "Matrix Fragments for mma.m16n8k16". Once all 32 lanes
@@ -18,7 +18,7 @@ from kernel_lsp.refine.rewrites.ast_cuda import bare, comment_free, declared_ide
 from kernel_lsp.refine.rewrites.block_names import BlockNames, Tile
 from kernel_lsp.refine.rewrites.serial_loops import NotApplicableError
 from kernel_lsp.refine.rewrites.thread_run import CopyGuard, ThreadRun
-from kernel_lsp.refine.rewrites.warp_instructions import NOTHING, Given, Instruction, WarpInstructions
+from kernel_lsp.refine.rewrites.warp_instructions import NOTHING, GivenNames, WarpInstruction, WarpInstructions
 from kernel_lsp.source.trees import field, text_of
 
 WARP = 32
@@ -78,7 +78,7 @@ class _Element:
 
 @dataclass(frozen=True)
 class _Fragment:
-    """What `load_matrix_sync` loads: from where on, and in which layout."""
+    """A fragment that `load_matrix_sync` has loaded: from where on, and in which layout."""
 
     first: _Element
     layout: str
@@ -86,7 +86,7 @@ class _Fragment:
 
 @dataclass(frozen=True)
 class _Row:
-    """What `ldmatrix` puts in a register: which of a lane's loads, and which of its matrices."""
+    """A register that `ldmatrix` has filled: by which of a lane's loads, from which of its matrices."""
 
     load: int
     matrix: int
@@ -197,7 +197,7 @@ class LaneRun(ThreadRun):
         else:
             self._set_to_zero(target, value)
 
-    def _instruction(self, one: Instruction) -> None:
+    def _instruction(self, one: WarpInstruction) -> None:
         if one.name in _MMA and [len(group) for group in one.operands] == [4, 4, 2, 4]:
             into, a, b, before = (tuple(self.register(n, one.given) for n in group) for group in one.operands)
             self._multiply(into, a, b, before, _MMA[one.name])
@@ -244,7 +244,7 @@ class LaneRun(ThreadRun):
             return False
         return True
 
-    def register(self, node: Node, given: Given) -> Register:
+    def register(self, node: Node, given: GivenNames) -> Register:
         """Return which register an expression means; `given` says what names in a function stand for.
 
         Raises:
@@ -273,7 +273,7 @@ class LaneRun(ThreadRun):
             return name, (*path[:-1], path[-1] + index)
         return name, (*path, index)
 
-    def _shared_address(self, node: Node, given: Given) -> Polynomial:
+    def _shared_address(self, node: Node, given: GivenNames) -> Polynomial:
         """Return an address in shared memory, as a number or a pointer."""
         node = bare(node)
         if node.type == "call_expression" and text_of(field(node, "function")) in self.instructions.address_functions:

@@ -17,29 +17,29 @@ _GROUP = re.compile(r"[{\[]([^}\]]*)[}\]]")
 
 
 @dataclass(frozen=True)
-class Instruction:
+class WarpInstruction:
     """One instruction, where it is used.
 
     Attributes:
-        name: its name in PTX, with all that belongs to it.
+        name: its full name in PTX.
         operands: the expressions in each pair of its braces or brackets.
         given: what the names in these stand for, where the instruction is in a function.
     """
 
     name: str
     operands: tuple[tuple[Node, ...], ...]
-    given: "Given"
+    given: "GivenNames"
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenNames:
     """Arguments of a function's parameters, and values of its locals, which its parameters may be used in."""
 
     arguments: Mapping[str, Node]
     locals: Mapping[str, Node]
 
 
-NOTHING = Given({}, {})
+NOTHING = GivenNames({}, {})
 """What is given to the kernel's own text."""
 
 
@@ -58,7 +58,7 @@ class WarpInstructions:
 
     tree: KernelTree
 
-    def of(self, node: Node) -> Instruction | None:
+    def of(self, node: Node) -> WarpInstruction | None:
         """Return the instruction that an `asm` or a call is; None for anything else."""
         if node.type == "gnu_asm_expression":
             return _instruction(node, NOTHING)
@@ -68,7 +68,7 @@ class WarpInstructions:
         given = [one for one in field(node, "arguments").named_children if one.type != "comment"]
         if len(given) != len(called.parameters):
             return None
-        return _instruction(called.asm, Given(dict(zip(called.parameters, given, strict=True)), called.values))
+        return _instruction(called.asm, GivenNames(dict(zip(called.parameters, given, strict=True)), called.values))
 
     @cached_property
     def address_functions(self) -> set[str]:
@@ -127,7 +127,7 @@ def _only_asm(body: Node, name: str, parameters: tuple[str, ...]) -> Iterator[tu
         yield name, _Function(parameters, values, found[0])
 
 
-def _instruction(asm: Node, given: Given) -> Instruction | None:
+def _instruction(asm: Node, given: GivenNames) -> WarpInstruction | None:
     """Return the only instruction of an `asm`, if it is one of those that are read here."""
     code = "".join(text_of(n) for n in walk(field(asm, "assembly_code")) if n.type == "string_content")
     match = _INSTRUCTION.fullmatch("".join(code.split()))
@@ -145,4 +145,4 @@ def _instruction(asm: Node, given: Given) -> Instruction | None:
         if len(places) != group.count(",") + 1 or any(int(at) >= len(values) for at in places):
             return None
         groups.append(tuple(values[int(at)] for at in places))
-    return Instruction(match["name"], tuple(groups), given)
+    return WarpInstruction(match["name"], tuple(groups), given)
