@@ -1,14 +1,14 @@
 """Multiply by `wgmma` where the warps of a block multiply tiles in shared memory by `mma.sync` or `wmma` (sm_90a).
 
-On Hopper a warp's own instructions reach about 60 % of what the tensor cores can do: each warp loads the fragments of
-both operands to registers first. Four warps together read tiles from shared memory themselves. So the tiles get the
-layout that they read, by panels with a swizzle instead of padding; each warpgroup takes 64 rows and all columns of the
-block's tile, or its share of the columns; and the sums go from there to where they went, under the same conditions.
-Grid, block and parameters stay. The sums are formed in the same steps of K, rounded as the tensor cores do.
+A warp's own instructions take both operands from registers, which it has to load first. On Hopper the tensor cores read
+tiles from shared memory themselves, for four warps together. So the tiles get the layout that these read, by panels
+with a swizzle instead of padding; each warpgroup takes 64 rows and all columns of the block's tile, or its share of the
+columns; and the sums go from there to where they went, under the same conditions. Grid, block and parameters stay. The
+sums are formed in the same steps of K, rounded as the tensor cores do.
 
-It applies to a loop of the whole block with static tiles `[stages][rows][columns]` of half or bfloat16, in one or more
-stages, that are read as fragments of `wmma` 16 x 16 x 16, or of `mma.sync.m16n8k16` by `ldmatrix` or loads of 32 bits,
-and with float sums that begin at 0. It does not apply where
+It applies to a loop of the whole block with static tiles of half or bfloat16, `[stages][rows][columns]`,
+`[rows][columns]` or `[rows * columns]`, that are read as fragments of `wmma` 16 x 16 x 16, or of `mma.sync.m16n8k16` by
+`ldmatrix` or loads of 32 bits, and with float sums that begin at 0. It does not apply where
 
 - a block's number of threads is not known, or no multiple of 128, or its tile has no multiple of 64 rows;
 - the warps' products are not one tile, or sizes are no known numbers (a template's parameters, dynamic shared memory);
