@@ -48,6 +48,10 @@ class WorkloadError(KernelLspError):
     """A workload that is missing a part, or whose parts do not fit each other or the kernel."""
 
 
+class NotBuiltError(WorkloadError):
+    """A launch asks for an instance of a template that was not built, as nobody could know of it beforehand."""
+
+
 class DraftError(WorkloadError):
     """A workload that its author has not accepted yet: it says nothing, and what needs no workload goes on."""
 

@@ -4,11 +4,11 @@ import ctypes
 import math
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernel_lsp.errors import WorkloadError
+from kernel_lsp.errors import NotBuiltError, WorkloadError
 
 _FLOATS = {2: "<e", 4: "<f", 8: "<d"}
 _FLOATING = re.compile(r"float|double|half")
@@ -36,6 +36,19 @@ def launch_shape(shape: Any, kernel: str) -> LaunchShape:
     if not isinstance(shape, tuple) or len(shape) not in (2, 3):
         raise WorkloadError(f"launch `{kernel}` as `module.{kernel}[grid, block](...)`")
     return LaunchShape(_three(shape[0]), _three(shape[1]), int(shape[2]) if len(shape) == 3 else 0)
+
+
+def missing_kernel(name: str, built: Collection[str], declared: Collection[str]) -> WorkloadError:
+    """Return the error for a launch of a kernel that was not built.
+
+    Args:
+        name: what `launch` asks for, such as `scale` or `sum<256>`.
+        built: names that can be launched.
+        declared: kernels in the source; instances of a template among them are built as far as they are known.
+    """
+    known = ", ".join(sorted(built)) or "none"
+    said = f"`launch` asks for a kernel `{name}` that the file does not have (it has: {known})"
+    return NotBuiltError(said) if "<" in name and name.partition("<")[0] in declared else WorkloadError(said)
 
 
 def pack_arguments(kernel: str, values: Sequence[Any], sizes: Sequence[int], types: Sequence[str]) -> list[bytes]:

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
 from kernel_lsp.device.architectures import STATIC_SHARED_BYTES
-from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_arguments
-from kernel_lsp.errors import WorkloadError
+from kernel_lsp.device.arguments import LaunchShape, launch_shape, missing_kernel, pack_arguments
 
 cu: Any = SimpleNamespace(**vars(driver))
 """The bindings as they are at import."""
@@ -149,10 +148,7 @@ class LoadedModule:
         if name not in self._kernels:
             entry = self._binary.entries.get(name)
             if entry is None:
-                known = ", ".join(sorted(self._binary.entries)) or "none"
-                raise WorkloadError(
-                    f"`launch` asks for a kernel `{name}` that the file does not have (it has: {known})"
-                )
+                raise missing_kernel(name, self._binary.entries, self._types)
             facts = next(k for k in self._binary.kernels if k.entry == entry)
             function = check(cu.cuModuleGetFunction(self._module, entry.encode()), f"finding the kernel {name}")
             types = self._types.get(name) or self._types.get(name.split("<")[0], ())

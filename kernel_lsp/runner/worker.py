@@ -29,6 +29,7 @@ _KNOWN: dict[str, type[errors.KernelLspError]] = {
         errors.KernelLspError,
         errors.ConfigurationError,
         errors.WorkloadError,
+        errors.NotBuiltError,
         errors.SourceError,
         errors.CannotJudgeError,
         errors.RunnerError,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from kernel_lsp import policy
-from kernel_lsp.errors import WorkloadError
+from kernel_lsp.errors import NotBuiltError
 from kernel_lsp.judge.emulation import read_run
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs import drawing
@@ -101,12 +101,12 @@ class OtherSizesCheck:
                 continue
             try:
                 ran = await self._run(subject, draw)
-            except (WorkloadError, WorkerTimedOut) as error:  # it names a kernel that was not built, or is slow
-                findings.skipped(NAME, f"it was not run: {error}", case)
-                if not subject.worker.alive:
-                    break
-                continue
             except RUN_ERRORS as error:
+                if self._excuses(error):
+                    findings.skipped(NAME, f"it was not run: {error}", case)
+                    if not subject.worker.alive:
+                        break
+                    continue
                 ran = _Ran(ruling_of(error, "running", case), 0.0)
             spent += ran.seconds
             if ran.ruling is None:
@@ -116,6 +116,13 @@ class OtherSizesCheck:
             else:
                 return findings.fail(NAME, _told(ran.ruling), case)
         return None
+
+    def _excuses(self, error: Exception) -> bool:
+        """Return True if an error of a run says nothing of a candidate; whatever else it does not manage does.
+
+        An instance of a template is built for the listed sizes, and the emulator may be slow.
+        """
+        return isinstance(error, NotBuiltError) or (isinstance(error, WorkerTimedOut) and self.harness.gpu is None)
 
     async def _of_baseline(self) -> list[Draw]:
         """Return inputs of other sizes that the baseline is right on; what it does not manage costs nobody anything."""

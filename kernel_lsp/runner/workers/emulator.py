@@ -24,7 +24,7 @@ from kernel_lsp.compiler.host.record import ExtensionBuild, Launchable
 from kernel_lsp.compiler.launchers import TritonMetadata, TritonSource
 from kernel_lsp.compiler.shortfall import shortfall
 from kernel_lsp.device.architectures import ARCHITECTURES
-from kernel_lsp.device.arguments import LaunchShape, launch_shape, pack_arguments
+from kernel_lsp.device.arguments import LaunchShape, launch_shape, missing_kernel, pack_arguments
 from kernel_lsp.device.device import Device
 from kernel_lsp.emulate.errors import LaunchError, Unfinished, internal
 from kernel_lsp.emulate.machine import Options, run
@@ -291,8 +291,7 @@ class EmulatedModule:
     def __getitem__(self, name: str) -> "_EmulatedKernel":
         entry = self._binary.entries.get(name)
         if entry is None:
-            known = ", ".join(sorted(self._binary.entries)) or "none"
-            raise WorkloadError(f"`launch` asks for a kernel `{name}` that the file does not have (it has: {known})")
+            raise missing_kernel(name, self._binary.entries, self._types)
         plain = name.split("<")[0]
         types, names = (table.get(name) or table.get(plain, ()) for table in (self._types, self._names))
         return _EmulatedKernel(self._emulator, self._ptx, entry, name, types, names)

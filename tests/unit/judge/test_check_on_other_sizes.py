@@ -11,7 +11,7 @@ import pytest
 from judge_support import draw, fake_harness, fake_subject
 
 from kernel_lsp import policy
-from kernel_lsp.errors import RunnerError
+from kernel_lsp.errors import NotBuiltError, RunnerError, WorkloadError
 from kernel_lsp.judge.inputs import drawing, other_sizes
 from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.inputs.findings import Findings
@@ -21,6 +21,7 @@ from kernel_lsp.judge.verdict import CheckStatus, Outcome
 from kernel_lsp.runner.messages.oracle import Compared, OtherSizes, OutputDistance
 from kernel_lsp.runner.messages.subject_answers import PublishedOutputs, Ran
 from kernel_lsp.runner.protocol import WorkerFailure
+from kernel_lsp.runner.worker import WorkerTimedOut
 
 LOADING: dict[str, Any] = {"enter": AsyncMock(return_value=fake_subject()), "leave": AsyncMock()}
 
@@ -90,13 +91,15 @@ class Growing(SimpleNamespace):
 class OnGpu:
     """A harness on a GPU, whose baseline is right on two sizes near the largest of three, and notes what is asked."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, wrong: str = "") -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, wrong: str = "", error: Exception | None = None, gpu: object = True
+    ) -> None:
         self.noted: list[str] = []
-        self._wrong, self.entered = wrong, 0
+        self._wrong, self._error, self.entered = wrong, error, 0
         monkeypatch.setattr(drawing, "draw", self._draw)
         parts: dict[str, object] = {"oracle": self._oracle, "enter": self._enter, "leave": self._leave}
         parts |= {"fill": AsyncMock(), "unbind": self._unbind, "compare": self._compare}
-        known = {name: value for name, value in vars(fake_harness(gpu=object(), **parts)).items() if name != "cases"}
+        known = {name: value for name, value in vars(fake_harness(gpu=gpu, **parts)).items() if name != "cases"}
         self.harness: Any = Growing(**known)
 
     def check(self) -> tuple[Any, Findings]:
@@ -114,7 +117,8 @@ class OnGpu:
 
     async def _enter(self, *_: object) -> Subject:
         self.entered += 1
-        return fake_subject(SimpleNamespace(alive=True, ask=self._ask), name="BA"[self.entered - 1])
+        ask = self._fail if self._error is not None and self.entered == 1 else self._ask
+        return fake_subject(SimpleNamespace(alive=True, ask=ask), name="BA"[self.entered - 1])
 
     async def _leave(self, version: Subject) -> None:
         self.noted.append(f"left {version.name}")
@@ -124,6 +128,10 @@ class OnGpu:
 
     async def _ask(self, _request: object, *, deadline: float) -> Ran:
         return Ran(PublishedOutputs((), ()), (), (), (), False, None, ())
+
+    async def _fail(self, _request: object, *, deadline: float) -> Ran:
+        assert self._error is not None
+        raise self._error
 
     async def _compare(self, version: Subject, inputs: Any, _published: object, *, baseline: bool = False) -> Compared:
         assert baseline is (version.name == "A")
@@ -158,6 +166,27 @@ def test_what_is_wrong_there_is_refused_with_the_size(monkeypatch: pytest.Monkey
     assert ruling.outcome is Outcome.WRONG
     assert "n=101" in ruling.reason
     assert "a size that CASES does not name" in ruling.reason
+
+
+@pytest.mark.parametrize(
+    ("error", "gpu", "outcome"),
+    [
+        (WorkloadError("`launch` returned a NoneType as output 0, not a plain tensor"), True, Outcome.RUN_FAILED),
+        (WorkloadError("`launch` asks for a kernel `k` that the file does not have"), None, Outcome.RUN_FAILED),
+        (WorkerFailure("ValueError", "no such size", ""), True, Outcome.RUN_FAILED),
+        (WorkerTimedOut("it did not finish in 60.0 s"), True, Outcome.TIMED_OUT),
+        (WorkerTimedOut("it did not finish in 8.0 s"), None, None),  # the emulator may be slow
+        (NotBuiltError("`launch` asks for a kernel `k<97>` that the file does not have"), True, None),
+    ],
+)
+def test_who_does_not_manage_a_size_is_not_spared_it(
+    error: Exception, gpu: object, outcome: Outcome | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an answer that is none, or a kernel that is not there, would keep a candidate from being looked at."""
+    ruling, findings = OnGpu(monkeypatch, error=error, gpu=gpu).check()
+    assert (ruling and ruling.outcome) == outcome
+    status = CheckStatus.SKIPPED if outcome is None else CheckStatus.FAILED
+    assert {check.status for check in findings.checks} == {status}
 
 
 @pytest.mark.parametrize(("gpu", "ran"), [(None, [0, 2]), (object(), [0, 1, 2])])

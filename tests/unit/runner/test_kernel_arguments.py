@@ -8,8 +8,8 @@ import pytest
 torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
-from kernel_lsp.device.arguments import pack_argument  # noqa: E402
-from kernel_lsp.errors import WorkloadError  # noqa: E402
+from kernel_lsp.device.arguments import missing_kernel, pack_argument  # noqa: E402
+from kernel_lsp.errors import NotBuiltError, WorkloadError  # noqa: E402
 
 
 def pack(value, size: int, declared: str = "") -> bytes:
@@ -159,3 +159,12 @@ def test_a_numpy_scalar_of_another_size_is_refused():
 @pytest.mark.parametrize("value", [None, "text", [1], (1, 2), 1j])
 def test_other_kinds_are_refused(value):
     assert f"a {type(value).__name__}; pass a tensor, a number or a numpy scalar" in refusal(value, 4, "int")
+
+
+@pytest.mark.parametrize(
+    ("name", "excused"), [("sum<97>", True), ("sum", False), ("total<97>", False), ("sum_of_any<97>", False)]
+)
+def test_only_an_instance_of_a_template_in_the_file_may_not_be_built_yet(name, excused):
+    error = missing_kernel(name, ["sum<64>", "scale"], ["sum", "scale"])
+    assert isinstance(error, NotBuiltError) is excused
+    assert f"a kernel `{name}` that the file does not have (it has: scale, sum<64>)" in error.message
