@@ -94,9 +94,13 @@ async def check_launches(
         findings.fail(_STATE, rejected(f"the version {why}"))
         return seen, []
     findings.passed(_STATE)
-    if unknown := baseline.untraced or seen.untraced:
-        findings.skipped(_ORDER, f"{unknown}; work on another stream would not be seen")
-        findings.skipped(_OWN, f"{unknown}; so a library in place of its kernels would not be seen")
+    if baseline.untraced:
+        findings.skipped(_ORDER, f"{baseline.untraced}; work on another stream would not be seen")
+        findings.skipped(_OWN, f"{baseline.untraced}; so a library in place of its kernels would not be seen")
+        return seen, []
+    if seen.untraced:  # a process can make itself untraceable, and then nobody knows whose kernels run
+        why = f"its launches cannot be traced, where those of the kernel as it stands are: {seen.untraced}"
+        findings.fail(_OWN, rejected(why))
         return seen, []
     records: list[Trace] = []
     for number, launched in seen.launches.items():
@@ -164,8 +168,8 @@ async def check_timed(
         The traces.
     """
     of_baseline, of_candidate = seen
-    if unknown := of_baseline.untraced or of_candidate.untraced:
-        findings.skipped(_SAME, unknown)
+    if of_baseline.untraced:  # else the candidate was traced too
+        findings.skipped(_SAME, of_baseline.untraced)
         return []
     records: list[Trace] = []
     for case, claimed_us in timed:

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -16,14 +17,14 @@ from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.judge.integrity import fresh_inputs, outside_clock
 from kernel_lsp.judge.integrity.fresh_inputs import FreshInputs, remembers
-from kernel_lsp.judge.integrity.launches import ObservedLaunches, check_surroundings, check_timed
+from kernel_lsp.judge.integrity.launches import ObservedLaunches, check_launches, check_surroundings, check_timed
 from kernel_lsp.judge.integrity.outside_clock import Look, missing_share, seen_from_outside
 from kernel_lsp.judge.integrity.trace import GpuOperation, Launched, OperationGroup
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.runner.messages.oracle import Renew
-from kernel_lsp.runner.messages.subject import LookForChanges, Refresh, RunSegments, TraceSegment
+from kernel_lsp.runner.messages.subject import LookForChanges, Refresh, RunSegments, TraceLaunch, TraceSegment
 from kernel_lsp.runner.messages.subject_answers import ProcessChanges, Segment, Traced, TracedOperation
 
 CASE = timed()
@@ -572,3 +573,22 @@ def test_what_a_version_changes_only_once_it_is_timed_is_seen_too(
     assert (ruling is None) is (not said)
     assert ruling is None or (ruling.outcome is Outcome.ILLEGITIMATE and said in ruling.reason)
     assert findings.ruling == ruling
+
+
+@pytest.mark.parametrize(("baseline", "outcome"), [("", Outcome.ILLEGITIMATE), ("no CUPTI", None)])
+def test_who_cannot_be_traced_where_the_baseline_can_is_rejected(baseline: str, outcome: Outcome | None) -> None:
+    """A process in which a profiler is on already shows nothing, and so no library that computes in its place."""
+
+    async def ask(request: Any, *, deadline: float) -> Any:
+        if isinstance(request, TraceLaunch):
+            return Traced((), failed="Profiler is already enabled on this thread.")
+        return ProcessChanges((), ())
+
+    harness, findings = fake_harness(fill=AsyncMock()), Findings()
+    version = fake_subject(SimpleNamespace(ask=ask))
+    version.built = SimpleNamespace(images=(), extensions=())  # type: ignore[assignment]
+    seen = ObservedLaunches(launches={0: Launched((), 0.0)}, untraced=baseline)
+    asyncio.run(check_launches(harness, version, [CASE], seen, findings))
+    ruling = findings.ruling
+    assert (ruling and ruling.outcome) == outcome
+    assert ruling is None or "already enabled" in ruling.reason
