@@ -11,7 +11,7 @@ from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs import plan, runs
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
 from kernel_lsp.judge.inputs.compare import difference, form_of, moved, ruling_on, where
-from kernel_lsp.judge.inputs.draw import Draw
+from kernel_lsp.judge.inputs.draw import TOUCHED, Draw
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of
 from kernel_lsp.judge.ruling import Ruling, wrong
 from kernel_lsp.judge.subject import Subject
@@ -131,6 +131,7 @@ async def _run(
     deadline = profile.deadline(harness, draw)
     try:
         await _rehearse(harness, subject, draw, profile)
+        await _remind(harness, subject, draw, profile)
         ran = await runs.run_again(harness, subject, draw, deadline)
         if draw.is_plain:
             subject.own_weights = ran.own_weights
@@ -156,6 +157,13 @@ async def _rehearse(harness: Harness, subject: Subject, draw: Draw, profile: Bas
     await harness.fill(subject, draw)
     seconds = max(policy.REHEARSAL_SECONDS, harness.settings.runner.deadline_factor * profile.rehearsal_seconds)
     await subject.ask(Rehearse(buffer=draw.buffer), deadline=min(seconds, policy.FIRST_RUN_SECONDS))
+
+
+async def _remind(harness: Harness, subject: Subject, draw: Draw, profile: BaselineProfile) -> None:
+    """Launch on plain inputs before those that are touched: a version may keep its last answer, and compare samples."""
+    plain = profile.plain(draw.case) if draw.family == TOUCHED else None
+    if plain is not None and harness.gpu is not None and not harness.launch_time.is_slow(draw.case):
+        await runs.run_again(harness, subject, plain, profile.deadline(harness, draw))
 
 
 def _form(harness: Harness, draw: Draw, ran: Ran, compared: Compared, profile: BaselineProfile) -> Ruling | None:

@@ -121,7 +121,7 @@ async def _doubt(context: Context, pair: PairedMeasurement, series: Series, rng:
             await fill(harness, subject, case, case.draw)
     ruling = await replays.on_new_inputs(pair.placed)
     if ruling is None and not context.known:
-        ruling = await replays.on_all_inputs(pair.placed, policy.FAMILIES_AFTER_TIMING)
+        ruling = await replays.on_all_inputs(pair.placed, apart=False)
     if ruling is not None:
         return findings.fail(_AGAIN, ruling)
     findings.passed(_AGAIN, "as many as there is time for beside a slow baseline" if context.pairs is not None else "")

@@ -24,7 +24,7 @@ ACCUSED = rejected("it says too little")
 REMEMBERS = rejected("it remembers answers")
 
 
-async def nothing(*_: object) -> None:
+async def nothing(*_: object, **__: object) -> None:
     pass
 
 
@@ -259,3 +259,26 @@ def test_who_is_slow_in_one_process_alone_is_not_refused(
     assert (ruling and ruling.reason.removeprefix("rejected: ")) == held
     assert len(seen) == entered
     assert not inside, "no process is left behind"
+
+
+def test_all_families_are_tried_again_in_the_process_in_which_a_gain_was_confirmed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A version can tell that process from the first one, which alone was given them before it was timed."""
+    asked: list[tuple[object, dict[str, object]]] = []
+
+    async def on_all_inputs(cases: object, **how: object) -> Ruling:
+        asked.append((cases, how))
+        return rejected("it was right on these inputs before")
+
+    context = fake_context(fake_harness(fill=nothing), [], timer)
+    context.reloaded = [fake_subject(), fake_subject()]
+    monkeypatch.setattr(stage, "check_recordings", lambda *_: None)
+    monkeypatch.setattr(stage, "fill", nothing)
+    replays = SimpleNamespace(on_new_inputs=nothing, on_all_inputs=on_all_inputs)
+    monkeypatch.setattr(stage, "Replays", lambda *_: replays)
+    pair = SimpleNamespace(recorded={"A": (), "B": ()}, placed=[timed(us=50.0)])
+    ruling = asyncio.run(stage._doubt(context, pair, Series.empty([]), random.Random(1)))  # type: ignore[arg-type]
+    assert asked == [(pair.placed, {"apart": False})], "as many as there are"
+    assert ruling is not None
+    assert ruling.outcome is Outcome.ILLEGITIMATE
