@@ -103,14 +103,14 @@ def _moved(x: Tensor, generator: Generator) -> Iterator[Tensor]:
 
 
 def _flipped(x: Tensor, generator: Generator) -> Iterator[Tensor]:
-    """Yield random flips; then true up to, and from, a random place of each row, as padding masks; one per row; all."""
+    """Yield random flips; one per row; then true up to, and from, a random place of each row, as padding masks; all."""
     flips = torch.rand(x.shape, generator=generator, device=x.device) < 0.5
     flips.view(-1)[0] = True
     yield x ^ flips
     rows = x if x.dim() else x.reshape(1)
     place = torch.arange(rows.shape[-1], device=x.device)
     one = torch.randint(rows.shape[-1], (*rows.shape[:-1], 1), generator=generator, device=x.device)
-    for other in (place <= one, place >= one, rows ^ (place == one)):
+    for other in (rows ^ (place == one), place <= one, place >= one):
         yield other.expand(rows.shape).reshape(x.shape)
     yield ~x
 
@@ -124,16 +124,21 @@ def _other_integers(x: Tensor, generator: Generator) -> Iterator[Tensor]:
         yield from _other_sorted(rows, generator)
     else:
         yield _shuffled(rows, generator)
+        yield _exchanged(rows, generator).view(x.shape)
         yield _shuffled(rows.reshape(1, -1), generator).view(x.shape)
         yield _drawn_again(rows, generator).view(x.shape)
 
 
 def _lowered(rows: Tensor, value: int, generator: Generator) -> Iterator[Tensor]:
-    """Yield numbers up to `value`, for tensors of equal lengths: from half of it and from 1; none for 0."""
-    for least in dict.fromkeys((value // 2, 1)) if value > 0 else ():
-        made = torch.randint(least, value + 1, rows.shape, generator=generator, device=rows.device)
-        made.view(-1)[0] = least
-        yield made.to(rows.dtype)
+    """Yield numbers up to `value`, for tensors of equal lengths: from half of it, all or a few, and from 1 on."""
+    if value <= 0:
+        return
+    for least, few in dict.fromkeys(((value // 2, False), (value // 2, True), (1, False))):
+        made = torch.randint(least, value + 1, rows.shape, generator=generator, device=rows.device).to(rows.dtype)
+        place = _places(rows, generator) if few else made.new_zeros(1, dtype=torch.int64)
+        made = rows.clone() if few else made
+        made.view(-1)[place] = least
+        yield made
 
 
 def _other_sorted(rows: Tensor, generator: Generator) -> Iterator[Tensor]:
@@ -143,11 +148,13 @@ def _other_sorted(rows: Tensor, generator: Generator) -> Iterator[Tensor]:
     """
     steps = rows.diff(dim=-1)
     first, total = rows[..., :1], rows[..., -1:] - rows[..., :1]
-    yield torch.cat([first, first + _shuffled(steps, generator).cumsum(-1)], -1).to(rows.dtype)
     if bool((steps == 1).all()):
         yield _shuffled(rows, generator)
+        yield _exchanged(rows, generator)
         yield _drawn_again(rows, generator)
         return
+    yield torch.cat([first, first + _shuffled(steps, generator).cumsum(-1)], -1).to(rows.dtype)
+    yield _one_moved(rows, generator)
     share = torch.rand(rows.shape, generator=generator, device=rows.device, dtype=torch.float64)
     inner = first + (share[..., 1:-1] * (total + 1)).long().clamp(max=total).sort(-1).values
     yield torch.cat([first, inner, rows[..., -1:]], -1).to(rows.dtype)
@@ -157,6 +164,32 @@ def _shuffled(rows: Tensor, generator: Generator) -> Tensor:
     """Return each row in random order."""
     order = torch.rand(rows.shape, generator=generator, device=rows.device).argsort(-1)
     return rows.gather(-1, order)
+
+
+def _exchanged(rows: Tensor, generator: Generator) -> Tensor:
+    """Return the elements with a few exchanged for others, so few that a look at samples of them misses it."""
+    flat = rows.flatten().clone()
+    for place in _places(rows, generator):
+        others = (flat != flat[place]).nonzero().flatten()
+        pair = torch.stack([place, others[torch.randint(others.numel(), (), generator=generator, device=rows.device)]])
+        flat[pair] = flat[pair.flip(0)]
+    return flat.view(rows.shape)
+
+
+def _one_moved(rows: Tensor, generator: Generator) -> Tensor:
+    """Return sorted rows in which one inner element has come a step nearer to a neighbour, if there is room."""
+    made, inner = rows.clone(), rows[..., 1:-1]
+    step = torch.where(rows[..., 2:] > inner, 1, torch.where(rows[..., :-2] < inner, -1, 0)).to(rows.dtype)
+    places = step.flatten().nonzero().flatten()
+    if places.numel():
+        chosen = places[torch.randint(places.numel(), (), generator=generator, device=rows.device)]
+        made[..., 1:-1] += step * (torch.arange(step.numel(), device=rows.device) == chosen).view(step.shape)
+    return made
+
+
+def _places(rows: Tensor, generator: Generator) -> Tensor:
+    """Return a few random positions in a flattened tensor, perhaps with repetitions."""
+    return torch.randint(rows.numel(), (policy.TOUCHED_LEAST // 2,), generator=generator, device=rows.device)
 
 
 def _drawn_again(rows: Tensor, generator: Generator) -> Tensor:

@@ -279,7 +279,10 @@ class _Measuring:
             if draw is None:
                 profile.unvaried[name] = varied.why
                 profile.findings.skipped(f"inputs: other `{name}`", varied.why, harness.cases[case])
-            else:
+            elif varied.next:  # the second one differs in a few places, where there are many
+                await self._add(draw, await self._other_process())
+                draw, varied = await drawing.vary(harness, plain, number, varied.next)
+            if draw is not None:
                 self._next[case, number] = varied.next
                 await self._add(draw, await self._other_process())
 
@@ -329,9 +332,8 @@ class _Measuring:
     async def _run_again(self, draw: Draw) -> Ruling | None:
         """Run the baseline on other plain inputs of a case; announce the cost of judging if the baseline is slow."""
         harness, launch_time = self._harness, self._harness.launch_time
-        ruling = None
-        if launch_time.left_s > launch_time.launch_s[draw.case]:
-            ruling = await self._run(self._baseline, draw)
+        spares = launch_time.left_s > launch_time.launch_s[draw.case]
+        ruling = await self._run(self._baseline, draw) if spares else None
         if launch_time.is_slow(draw.case) and not launch_time.announced:
             launch_time.announced = True
             harness.say(launch_time.announcement(harness.cases))

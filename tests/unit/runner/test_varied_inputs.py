@@ -242,3 +242,32 @@ def test_offsets_of_a_longer_draw_do_not_point_past_these_inputs():
         varied = trial.oracle.draws.vary(0, base, 1, number + 1, 0)
         assert varied is not None
         assert int(varied[1].max()) <= base[0].numel()
+
+
+PLACED = "torch.arange(4096, device='cuda').flip(0)"
+ENDS = "torch.arange(1025, device='cuda') ** 2 // 256"
+
+
+@pytest.mark.parametrize(
+    ("value", "reference", "most"),
+    [
+        (PLACED, "x[y]", 4),
+        ("torch.arange(4096, device='cuda')", "x[y]", 4),
+        (ENDS, "torch.nn.functional.pad(x.cumsum(0), (1, 0))[y].diff()", 1),
+        ("torch.full((1024,), 4, device='cuda')", "x[:1024] * y", 2),
+        ("torch.ones(64, 64, dtype=torch.bool, device='cuda')", "x.view(64, 64) * y", 64),
+    ],
+    ids=["places", "places in order", "offsets", "lengths", "mask"],
+)
+def test_the_second_other_value_of_integers_differs_in_a_few_places(value, reference, most):
+    """So few that who looks at samples of them, and takes the others for the usual ones, does not see it."""
+    trial = Trial(workload(f"torch.randn(4096, device='cuda'), {value}", reference, "x, y"))
+    base = trial.draw()
+    first, second = (trial.leaves(key)[1] for key in further(trial)[:2])
+    usual = trial.leaves(base)[1]
+    assert int((first != usual).sum()) > 8 * most
+    assert 1 <= int((second != usual).sum()) <= most
+    if value == ENDS:
+        assert bool((second.diff() >= 0).all())
+    if value == PLACED:
+        assert torch.equal(second.sort().values, usual.sort().values)
