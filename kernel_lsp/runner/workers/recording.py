@@ -86,6 +86,7 @@ class Recording:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._poisoning: torch.cuda.CUDAGraph | None = None
         self._marks: list[tuple[Mark, Mark]] = []
+        self._stamps: list[tuple[Timer, int, Mark]] = []
         self._strays = False
         self._host_us: float | None = None
         self._stream = watch.stream if capture else torch.cuda.default_stream()
@@ -141,6 +142,8 @@ class Recording:
         except Exception as error:
             raise NotCapturableError(str(error)) from error
         self._order = graphs.order(*graphs.edges_of(graph.raw_cuda_graph()), self._marks, end)
+        for timer, which, (node,) in self._stamps:
+            timer.renew(which, node)
         graph.instantiate()
         self._graph = graph
         if not self._restores:
@@ -177,14 +180,14 @@ class Recording:
                 self._watch.flush(launch.inputs)
             timer = self._timers[0 if short else number]
             if not short or number == 0:
-                timer.mark(0, self._stream, captured=self._captured)
+                self._stamp(timer, 0)
             start = self._mark()
             made.append(tuple(launch.call()))
             self._come_back()
             if self._captured:
                 self._marks.append((start, self._mark()))
             if not short or number == last:
-                timer.mark(1, self._stream, captured=self._captured)
+                self._stamp(timer, 1)
             if not short:
                 self._sum_up(number, made[-1])
         if short:
@@ -192,6 +195,11 @@ class Recording:
                 self._sum_up(number, outputs)
         self._watch.read_clocks(1)
         self.outputs = made
+
+    def _stamp(self, timer: Timer, which: int) -> None:
+        timer.mark(which, self._stream, captured=self._captured)
+        if self._captured:
+            self._stamps.append((timer, which, self._mark()))
 
     def _mark(self) -> Mark:
         return graphs.tail(self._stream.cuda_stream) if self._captured else frozenset()

@@ -75,16 +75,29 @@ class Timer:
     """Two CUDA events around work on a stream."""
 
     def __init__(self) -> None:
-        self._events = (_event(), _event())
+        self._events = [_event(), _event()]
+        self._known: list[object] = []
 
     def __del__(self) -> None:
-        for event in self._events:
+        for event in (*self._events, *self._known):
             cu.cuEventDestroy(event)
 
     def mark(self, which: int, stream: torch.cuda.Stream, *, captured: bool) -> None:
         """Enqueue the start (0) or the end (1)."""
         flags = _EXTERNAL if captured else 0
         check(cu.cuEventRecordWithFlags(self._events[which], stream.cuda_stream, flags), "recording an event")
+
+    def renew(self, which: int, node: int) -> None:
+        """Have the `node` that marks the start (0) or the end (1) in a captured graph record a new event instead.
+
+        Host code that runs under a capture can ask the graph for its events, and record one of them a second time. It
+        knows no event that was made after the capture.
+        """
+        self._known.append(self._events[which])  # nodes of others may record it: it lives as long as they do
+        self._events[which] = _event()
+        check(
+            cu.cuGraphEventRecordNodeSetEvent(cu.CUgraphNode(node), self._events[which]), "renewing an event of a graph"
+        )
 
     def wait(self) -> None:
         """Wait until the GPU has reached the end event."""
