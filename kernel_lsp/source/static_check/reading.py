@@ -20,6 +20,9 @@ _READING_VARIABLES = words("copy get items keys values")
 _ADDING_TO_PATH = words("append extend insert")
 _PARSING = words("parse_args parse_intermixed_args parse_known_args")
 _COMPILER_OPTION = re.compile(r"--?(?:wrapper|fplugin\b.*|i?plugindir\b.*|specs\b.*|ccbin\b.*|compiler-bindir\b.*)")
+_SPECIAL = re.compile(r"-*(__\w+__)")
+_NAMED_BY_TEXT = policy.DUNDERS | policy.DEFINED | {"__main__"}
+_OF_A_MAPPING = (("types", "SimpleNamespace"), ("argparse", "Namespace"))
 _OF_A_CLASS = words("__module__ __name__ __qualname__")
 
 
@@ -29,6 +32,9 @@ class Reading:
     def __init__(self, names: Names, methods: Methods, *, builds: bool, beside_device_code: bool) -> None:
         self._names, self._methods = names, methods
         self._builds, self._beside_device_code = builds, beside_device_code
+        self._functions = {
+            node.name for node in names.nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        }
 
     def findings(self) -> Iterator[Finding]:
         """Yield the findings of each node of the tree."""
@@ -58,6 +64,8 @@ class Reading:
                     yield from self._of_attribute_named(node, name, "unknown")
             case ast.Constant(value=str(text)) if _FORMAT.search(text):
                 yield Violation(node.lineno, "reads attributes with a format")
+            case ast.Constant(value=str(text)) if (name := _special_name(text)) is not None:
+                yield Violation(node.lineno, f"names `{name}` in a text")
             case ast.Constant(value=str(text)) if _COMPILER_OPTION.fullmatch(text):
                 yield Violation(node.lineno, f"has the compiler run other programs with `{text}`")
             case _:
@@ -115,8 +123,18 @@ class Reading:
         elif name == "__class__":
             if not (isinstance(above, ast.Attribute) and above.attr in _OF_A_CLASS):
                 yield Violation(node.lineno, "reaches for `__class__`")
+        elif self._is_private_call(above, node, name, of):
+            yield Violation(node.lineno, f"calls the private `{name}`")
         else:
             yield from self._of_private(node.lineno, name, of)
+
+    def _is_private_call(self, above: ast.AST | None, node: ast.AST, name: str, of: Origin) -> bool:
+        """Return True if a private method of others is given arguments: one of torch's takes any address for memory."""
+        path = self._names.path(node)
+        of_a_class = of == "unknown" or (path is not None and any(part[:1].isupper() for part in path[:-1]))
+        called = isinstance(above, ast.Call) and above.func is node and bool(above.args or above.keywords)
+        private = name.startswith("_") and not name.endswith("__") and name not in self._functions
+        return private and of_a_class and called
 
     def _of_private(self, line: int, name: str, of: Origin) -> Iterator[Finding]:
         """Yield findings about a private name: such names may change, and lead into other code."""
@@ -152,8 +170,7 @@ class Reading:
         """Return True if `setattr` or `delattr` is called on the object of the enclosing method."""
         if not call.args or not self._methods.is_own_instance_here(call.args[0]):
             return False
-        name = call.args[1] if len(call.args) > 1 else None
-        return not (isinstance(name, ast.Constant) and str(name.value).startswith("__"))
+        return len(call.args) > 1 and _shows_its_beginning(call.args[1])
 
     def _of_call(self, node: ast.Call) -> Iterator[Finding]:
         function = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -162,6 +179,7 @@ class Reading:
         elif function == "type" and (len(node.args) != 1 or isinstance(node.args[0], ast.Starred)):
             yield Violation(node.lineno, "makes a class with `type`")
         path = self._names.path(node.func) or ()
+        yield from self._of_keywords(node, path)
         if path[:2] == ("os", "environ") and len(path) == 3 and path[2] not in _READING_VARIABLES:
             name = node.args[0] if node.args else None
             if not (
@@ -179,6 +197,21 @@ class Reading:
 
         if isinstance(node.func, ast.Attribute) and node.func.attr in _PARSING and _fills_an_object(node):
             yield Violation(node.lineno, f"has `{node.func.attr}` set attributes of an object")
+
+    def _of_keywords(self, node: ast.Call, path: tuple[str, ...]) -> Iterator[Finding]:
+        """Yield a finding where a call gives an object attributes whose names the text does not show, or special ones.
+
+        Some describe memory to numpy and torch, by its address.
+        """
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        for keyword in node.keywords:
+            if keyword.arg is None and (path in _OF_A_MAPPING or called == "set_defaults"):
+                yield Violation(node.lineno, "gives an object attributes by computed names")
+            elif keyword.arg is not None and _special_name(keyword.arg) is not None:
+                yield Violation(node.lineno, f"defines `{keyword.arg}`")
+        named = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "dest")]
+        if called == "add_argument" and not all(isinstance(name, ast.Constant) for name in named):
+            yield Violation(node.lineno, "gives an object attributes by computed names")
 
     def _of_getattr(self, node: ast.Call, function: str) -> Iterator[Finding]:
         of, name = node.args[0], node.args[1]
@@ -199,6 +232,25 @@ class Reading:
                 keyword.arg == "metaclass" and self._names.path(keyword.value) not in _METACLASSES
             ):
                 yield Violation(node.lineno, "chooses a metaclass")
+
+
+def _special_name(text: str) -> str | None:
+    """Return the name in a text that is a special one, perhaps as a command line's option; None for others."""
+    found = _SPECIAL.fullmatch(text)
+    return found[1] if found is not None and found[1] not in _NAMED_BY_TEXT else None
+
+
+def _shows_its_beginning(name: ast.expr) -> bool:
+    """Return True if a name begins with a text that no special name, such as `__call__`, begins with."""
+    match name:
+        case ast.Constant(value=str(text)):
+            return bool(text) and not text.startswith("__")
+        case ast.JoinedStr(values=[ast.Constant(value=str(text)), *_]):
+            return not text.startswith("_")
+        case ast.BinOp(left=ast.Constant(value=str(text))):
+            return bool(text) and not text.startswith(("_", "%"))
+        case _:
+            return False
 
 
 def _fills_an_object(call: ast.Call) -> bool:

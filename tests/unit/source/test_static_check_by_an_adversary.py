@@ -24,6 +24,8 @@ class B(A):
         self._m = 2
 """
 FIELDS = "import dataclasses\n@dataclasses.dataclass\nclass A:\n    e: torch.cuda.Event\n"
+IMPORTS = "import argparse\nfrom types import SimpleNamespace\n"
+SETS = "class A:\n    def __init__(self, name):\n        setattr(self, {}, 1)"
 CUSTOM_OP = "from typing import Optional\n@torch.library.custom_op('own::f', mutates_args=())\n"
 
 
@@ -239,9 +241,31 @@ WAYS_OUT = [
 ]  # fmt: skip
 
 
+MEMORY = [
+    ("SimpleNamespace(**{'__array_' + 'interface__': d})", "SimpleNamespace(block=64, warps=4)"),
+    ("SimpleNamespace(__array_interface__=d)", "SimpleNamespace(array_interface=d)"),
+    ("d['__cuda_array_interface__'] = x", "d['cuda_array_interface'] = x"),
+    ("argparse.Namespace(**d)", "argparse.Namespace(block=64)"),
+    ("p = argparse.ArgumentParser()\np.set_defaults(**d)", "p = argparse.ArgumentParser()\np.set_defaults(n=4)"),
+    ("p.add_argument('--x', dest=name)", "p.add_argument('--block-size', dest='block', default=64)"),
+    ("p.add_argument('--__array_interface__')", "p.add_argument('--array', '-a')"),
+    ("p.add_argument('--' + name)", "p.add_argument('--name', type=int)"),
+    (SETS.format("name"), SETS.format("'name'")),
+    (SETS.format("f'{name}0'"), SETS.format("f'layer{name}'")),
+    (SETS.format("'__array' + name"), SETS.format("'layer_' + name")),
+    ("torch.UntypedStorage._new_with_weak_ptr(address)", "torch._foreach_add(a, b)"),
+    ("x.untyped_storage()._new_with_weak_ptr(address)", "kernel._init_handles()"),
+    ("x._weak_ref(address)", "def _own(x):\n    return x\nmodule._own(x)"),
+]
+"""Ways to get memory by its address: objects that describe it to numpy and torch, and storages made of pointers."""
+
+
 @pytest.mark.parametrize(
     ("attempt", "honest"),
-    [pytest.param(*pair, id=pair[0].splitlines()[-1][:50]) for pair in (*METHODS, *BINDINGS, *CHANGES, *WAYS_OUT)],
+    [
+        pytest.param(*pair, id=pair[0].splitlines()[-1][:50])
+        for pair in (*METHODS, *BINDINGS, *CHANGES, *WAYS_OUT, *((IMPORTS + a, IMPORTS + b) for a, b in MEMORY))
+    ],
 )
 def test_an_attempt_is_rejected_and_its_honest_neighbour_is_not(attempt: str, honest: str) -> None:
     assert of_kernel(attempt) != []
