@@ -38,10 +38,14 @@ class Replays:
         profile: BaselineProfile,
         rng: random.Random,
         checked: Collection[str] = (),
+        places: int = 1,
     ) -> None:
-        """Replay recordings of `subject`; `checked` are keys of inputs that it was right on when it was checked."""
+        """Replay recordings of `subject`, where there are several `places` in one by chance each time.
+
+        `checked` are keys of inputs that it was right on when it was checked.
+        """
         self._harness, self._subject, self._profile, self._rng = harness, subject, profile, rng
-        self._checked = checked
+        self._checked, self._places = checked, places
 
     async def on_new_inputs(self, cases: Sequence[TimedCase]) -> Ruling | None:
         """Replay each case on new plain inputs, and check that every launch leaves the right bits."""
@@ -85,7 +89,7 @@ class Replays:
         draw = self._profile.fresh[case.draw.case]
         if draw.buffer != case.draw.buffer:  # inputs of another shape, or with other scalar arguments
             return await self._recorded_apart(case, draw)
-        harness, subject = self._harness, self._subject
+        harness, subject, case = self._harness, self._subject, self._anywhere(case)
         await fill(harness, subject, case, draw)
         segment = await run_segment(subject, case)
         if self._profile.same_bits(harness) and len(set(segment.checksums)) > 1:
@@ -99,7 +103,7 @@ class Replays:
         return ruling
 
     async def _on(self, case: TimedCase, draws: Sequence[Draw], end: float = math.inf) -> Ruling | None:
-        """Replay a case on these inputs, several at a time, until the time `end`; then restore its plain inputs.
+        """Replay a case on these inputs, several at a time, until the time `end`; each time plain ones are put back.
 
         The launch before each is one on plain inputs, and so is the last one in the same memory: what a version has
         kept of those must not pass for the answer to inputs that are almost the same.
@@ -109,24 +113,34 @@ class Replays:
         for start in range(0, len(alike), room):
             if time.perf_counter() > end:
                 return None
-            if not case.slow:
-                await run_segment(self._subject, case)
-            group = alike[start : start + room]
-            slots = self._rng.sample(range(self._rng.randrange(2) if case.buffers > 1 else 0, 2 * room, 2), len(group))
-            for slot, draw in zip(slots, group, strict=True):
-                await fill(self._harness, self._subject, case, draw, [case.names[slot]])
-            await run_segment(self._subject, case)
-            for slot, draw in zip(slots, group, strict=True):
-                launch = self._rng.choice(range(slot, case.launches, case.buffers))
-                if (ruling := await self._compare(case, draw, launch)) is not None:
-                    return ruling
-            await fill(self._harness, self._subject, case, case.draw, [case.names[slot] for slot in slots])
+            if (ruling := await self._on_group(self._anywhere(case), alike[start : start + room])) is not None:
+                return ruling
         for draw in (draw for draw in draws if draw.buffer != case.draw.buffer):
             if time.perf_counter() > end:
                 return None
             if (ruling := await self._recorded_apart(case, draw)) is not None:
                 return ruling
         return None
+
+    async def _on_group(self, case: TimedCase, group: Sequence[Draw]) -> Ruling | None:
+        """Replay a case once on so many of these inputs, at most half of its buffers."""
+        await fill(self._harness, self._subject, case, case.draw)  # it may hold what blocks have drawn anew
+        if not case.slow:
+            await run_segment(self._subject, case)
+        first = self._rng.randrange(2) if case.buffers > 1 else 0
+        slots = self._rng.sample(range(first, first + 2 * (max(case.buffers, 2) // 2), 2), len(group))
+        for slot, draw in zip(slots, group, strict=True):
+            await fill(self._harness, self._subject, case, draw, [case.names[slot]])
+        await run_segment(self._subject, case)
+        for slot, draw in zip(slots, group, strict=True):
+            launch = self._rng.choice(range(slot, case.launches, case.buffers))
+            if (ruling := await self._compare(case, draw, launch)) is not None:
+                return ruling
+        await fill(self._harness, self._subject, case, case.draw, [case.names[slot] for slot in slots])
+        return None
+
+    def _anywhere(self, case: TimedCase) -> TimedCase:
+        return case.at(self._rng.randrange(self._places)) if self._places > 1 else case
 
     async def _recorded_apart(self, case: TimedCase, draw: Draw) -> Ruling | None:
         """Record and replay inputs of another layout, or with other scalar arguments."""

@@ -105,8 +105,8 @@ class PairedMeasurement:
     With a slow baseline a block is one launch of each side, A and B going first in turn (`once`).
 
     `same_bits` says that launches on the same inputs must leave the same bits, as those of deterministic kernels do;
-    `spread` how many launches at least work in memory of their own; `placed` are the cases in the place that the last
-    block used.
+    `spread` how many launches at least work in memory of their own; `places` is how many there are, and `placed` are
+    the cases in the one that the last block used.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class PairedMeasurement:
         self._harness = harness
         self._sides = {"A": baseline, "B": candidate}
         self._cases, self._rng, self._same_bits, self._renewal = cases, rng, same_bits, renewal
-        self._places = 1 if once else _places(harness, cases, spread)
+        self.places = 1 if once else _places(harness, cases, spread)
         self._turn = rng.randrange(2) if once else None
         self._blocks = 0
         self.placed = list(cases)
@@ -134,18 +134,22 @@ class PairedMeasurement:
     @property
     def memories(self) -> int:
         """Return how many launches of a case work in memory of their own, over all places."""
-        return self._places * min(case.buffers for case in self._cases)
+        return self.places * min(case.buffers for case in self._cases)
+
+    def anywhere(self) -> list[TimedCase]:
+        """Return the cases in a place by chance: a version must not know beforehand which one is looked at."""
+        return self._at(self._rng.randrange(self.places))
 
     async def make_ready(self) -> None:
         """Allocate and record all places, those of the baseline first."""
         for side, subject in self._sides.items():
-            for place in range(self._places):
+            for place in range(self.places):
                 try:
                     self.recorded[side] += await ready(self._harness, subject, self._at(place))
                 except WorkerFailure as error:
                     if place == 0 or not (error.lacks_memory or error.kind == _DRIVER_ERROR):
                         raise
-                    self._places = place  # launches with much memory of their own have fewer places
+                    self.places = place  # launches with much memory of their own have fewer places
                     break
         for subject in self._sides.values():
             for first in [name for name in subject.bound if self._beyond(name)]:
@@ -161,7 +165,7 @@ class PairedMeasurement:
         logs: list[float] = []
         sides: list[tuple[float, float]] = []
         clocks: dict[tuple[int, str], list[float]] = {}
-        self.placed = self._at(self._blocks % self._places)
+        self.placed = self._at(self._blocks % self.places)
         self._blocks += 1
         for index, case in enumerate(self.placed):
             sums = {"A": 0.0, "B": 0.0}
@@ -218,7 +222,7 @@ class PairedMeasurement:
     def _beyond(self, first: str) -> bool:
         """Return True if these buffers, named by the first, belong to a place that is not used."""
         _, _, place = first.partition("@")
-        return place != "" and int(place.partition(".")[0]) >= self._places
+        return place != "" and int(place.partition(".")[0]) >= self.places
 
 
 async def warm_up(subjects: Sequence[Subject], case: TimedCase) -> None:

@@ -115,26 +115,27 @@ async def _doubt(context: Context, pair: PairedMeasurement, series: Series, rng:
     harness, findings, measured = context.harness, context.findings, context.measured
     if (ruling := check_recordings(harness, context.cases, pair.recorded["B"], pair.recorded["A"])) is not None:
         return findings.fail(_AGAIN, ruling)
-    replays = Replays(harness, candidate, measured.profile, rng, findings.prints)
+    replays = Replays(harness, candidate, measured.profile, rng, findings.prints, pair.places)
+    placed = pair.anywhere()
     for subject in context.reloaded:  # their inputs were replaced during the confirmation
-        for case in pair.placed:
+        for case in placed:
             await fill(harness, subject, case, case.draw)
-    ruling = await replays.on_new_inputs(pair.placed)
+    ruling = await replays.on_new_inputs(placed)
     if ruling is None and not context.known:
-        ruling = await replays.on_all_inputs(pair.placed, apart=False)
+        ruling = await replays.on_all_inputs(placed, apart=False)
     if ruling is not None:
         return findings.fail(_AGAIN, ruling)
     findings.passed(_AGAIN, "as many as there is time for beside a slow baseline" if context.pairs is not None else "")
     ratios = [median(b) / median(a) for a, b in zip(series.baseline_us, series.candidate_us, strict=True)]
-    clock = partial(seen_from_outside, harness, cases=pair.placed)
+    clock = partial(seen_from_outside, harness, cases=placed)
     ruling = await clock(baseline, candidate)
     if ruling is not None:
-        ruling = await _elsewhere(context, pair.placed, partial(clock, ratios=ratios), ruling)
+        ruling = await _elsewhere(context, placed, partial(clock, ratios=ratios), ruling)
     if ruling is not None:
         return findings.fail(_CLOCK, unless_shared(ruling, device_now(context, series).shared))
     findings.passed(_CLOCK)
     times = [(median(a), median(b)) for a, b in zip(series.baseline_us, series.candidate_us, strict=True)]
-    claimed = [(case, us) for case, (_, us) in zip(pair.placed, times, strict=True)]
+    claimed = [(case, us) for case, (_, us) in zip(placed, times, strict=True)]
     seen = (measured.seen, context.seen)
     shared = device_now(context, series).shared
     context.traces += await check_timed(harness, baseline, candidate, claimed, seen, shared, findings)
@@ -144,7 +145,7 @@ async def _doubt(context: Context, pair: PairedMeasurement, series: Series, rng:
         return ruling
     if (why := impossible(context, series)) is not None:
         return rejected(why)
-    if (ruling := await _host_takes_back(context, pair.placed, [a - b for a, b in times])) is not None:
+    if (ruling := await _host_takes_back(context, placed, [a - b for a, b in times])) is not None:
         return findings.fail(_HOST, ruling)
     findings.passed(_HOST, host_time.describe(context.calls))
     ruling = await slow_where_untimed(harness, baseline, candidate, context.untimed)

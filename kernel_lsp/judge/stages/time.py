@@ -42,7 +42,7 @@ async def time(context: Context) -> Ruling | None:
             if (ruling := check_recordings(context.harness, context.cases, recorded, measured.recorded)) is not None:
                 return context.findings.fail(AS_TIMED, ruling)
         with context.timeline.stage("correct as timed"):
-            replays = Replays(context.harness, subject, measured.profile, rng, context.findings.prints)
+            replays = Replays(context.harness, subject, measured.profile, rng, context.findings.prints, pair.places)
             ruling = await replays.on_new_inputs(context.cases)
             if ruling is None and not context.known:
                 ruling = await replays.on_all_inputs(context.cases)

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -188,7 +189,7 @@ def test_clocks_that_disagree_are_no_lie_where_others_came_to_use_the_gpu(
         "device_now": lambda *_: SimpleNamespace(shared=shared),
     }.items():
         monkeypatch.setattr(stage, name, stand_in)
-    pair = SimpleNamespace(recorded={"A": (), "B": ()}, placed=[])
+    pair = SimpleNamespace(recorded={"A": (), "B": ()}, places=1, anywhere=lambda: [])
     ruling = asyncio.run(stage._doubt(context, pair, Series.empty([]), random.Random(1)))  # type: ignore[arg-type]
     assert ruling is not None
     assert ruling.outcome is outcome
@@ -276,9 +277,10 @@ def test_all_families_are_tried_again_in_the_process_in_which_a_gain_was_confirm
     monkeypatch.setattr(stage, "check_recordings", lambda *_: None)
     monkeypatch.setattr(stage, "fill", nothing)
     replays = SimpleNamespace(on_new_inputs=nothing, on_all_inputs=on_all_inputs)
-    monkeypatch.setattr(stage, "Replays", lambda *_: replays)
-    pair = SimpleNamespace(recorded={"A": (), "B": ()}, placed=[timed(us=50.0)])
+    monkeypatch.setattr(stage, "Replays", lambda *given: replays if given[-1] == 4 else None)
+    placed = [replace(timed(us=50.0), place=3)]
+    pair = SimpleNamespace(recorded={"A": (), "B": ()}, places=4, anywhere=lambda: placed)
     ruling = asyncio.run(stage._doubt(context, pair, Series.empty([]), random.Random(1)))  # type: ignore[arg-type]
-    assert asked == [(pair.placed, {"apart": False})], "as many as there are"
+    assert asked == [(placed, {"apart": False})], "as many as there are, in a place by chance"
     assert ruling is not None
     assert ruling.outcome is Outcome.ILLEGITIMATE

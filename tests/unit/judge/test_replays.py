@@ -59,14 +59,15 @@ class Replayed:
         self.lying = dict.fromkeys(self.case.names, PLAIN)
         self.segments: list[list[str]] = []
         self.compared: list[tuple[str, list[str]]] = []
+        self.places: set[int] = set()
         monkeypatch.setattr(replay, "fill", self._fill)
         monkeypatch.setattr(replay, "run_segment", self._run)
         monkeypatch.setattr(replay, "compare_launch", self._compare)
         monkeypatch.setattr(replay, "prepare", AsyncMock())
 
-    def on(self, draws: list[Draw], *, apart: bool = True) -> None:
+    def on(self, draws: list[Draw], *, apart: bool = True, places: int = 1) -> None:
         profile = BaselineProfile(draws=draws)
-        replays = Replays(fake_harness(unbind=AsyncMock()), fake_subject(), profile, random.Random(5))
+        replays = Replays(fake_harness(unbind=AsyncMock()), fake_subject(), profile, random.Random(5), (), places)
         assert asyncio.run(replays.on_all_inputs([self.case], apart=apart)) is None
 
     async def _fill(self, _harness: object, _subject: object, case: TimedCase, draw: Draw, names: Any = None) -> None:
@@ -76,6 +77,7 @@ class Replayed:
         self.segments.append([self.lying.get(name, "apart") for name in case.sequence])
 
     async def _compare(self, _harness: object, _subject: object, case: TimedCase, draw: Draw, launch: int) -> None:
+        self.places.add(case.place)
         before = self.segments[-1][launch - 1] if launch else self.segments[-2][-1]
         self.compared.append((draw.family, [before, self.segments[-2][launch]]))
 
@@ -91,6 +93,14 @@ def test_every_launch_on_other_inputs_follows_one_on_plain_inputs(
     assert [family for family, _ in replayed.compared] == families
     assert all(before == [PLAIN, PLAIN] for _, before in replayed.compared)
     assert set(replayed.lying.values()) == {PLAIN}
+
+
+def test_where_there_are_several_places_nobody_knows_which_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Host code that counts its recordings could be careful in the one, and careless in all others."""
+    replayed = Replayed(monkeypatch, 2)
+    replayed.on([replace(draw(), key=f"{number}", family="sorted") for number in range(40)], places=4)
+    assert replayed.places == {0, 1, 2, 3}
+    assert all(before == [PLAIN, PLAIN] for _, before in replayed.compared)
 
 
 @pytest.mark.parametrize(("apart", "compared"), [(True, ["sorted", "strided"]), (False, ["sorted"])])
