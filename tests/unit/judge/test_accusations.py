@@ -189,7 +189,7 @@ def test_clocks_that_disagree_are_no_lie_where_others_came_to_use_the_gpu(
         "device_now": lambda *_: SimpleNamespace(shared=shared),
     }.items():
         monkeypatch.setattr(stage, name, stand_in)
-    pair = SimpleNamespace(recorded={"A": (), "B": ()}, places=1, anywhere=lambda: [])
+    pair = SimpleNamespace(recorded={"A": (), "B": ()}, places=1, anywhere=list)
     ruling = asyncio.run(stage._doubt(context, pair, Series.empty([]), random.Random(1)))  # type: ignore[arg-type]
     assert ruling is not None
     assert ruling.outcome is outcome
