@@ -18,11 +18,15 @@ PLAIN_MODULES = words(
     "triton typing"
 )
 _LISTED_BY_THEMSELVES = words(
-    "argparse copy datetime decimal fractions hashlib heapq json operator random re statistics struct "
-    "typing_extensions warnings"
+    "copy datetime decimal fractions hashlib heapq json operator random re statistics struct typing_extensions warnings"
 )
 _ALL_OF_THEM = words("apex bisect einops flash_attn numpy packaging tabulate time tqdm")
 _MEMBERS = {
+    "argparse": words(  # its FileType opens files
+        "Action ArgumentDefaultsHelpFormatter ArgumentError ArgumentParser ArgumentTypeError BooleanOptionalAction "
+        "HelpFormatter MetavarTypeHelpFormatter Namespace ONE_OR_MORE OPTIONAL PARSER REMAINDER "
+        "RawDescriptionHelpFormatter RawTextHelpFormatter SUPPRESS ZERO_OR_MORE"
+    ),
     "inspect": words("cleandoc getdoc isclass isfunction"),
     "logging": words(
         "CRITICAL DEBUG ERROR Formatter INFO Logger NullHandler StreamHandler WARNING basicConfig critical debug "
@@ -93,16 +97,16 @@ DEFINED = (DUNDERS - words("__file__ __module__ __name__")) | words(
 )
 """Names with two underscores that may be defined."""
 _REFUSED_NAMES = words(
-    "CUDAPluggableAllocator CodeType ForwardRef FunctionType MethodType ModuleType MonkeyPatch "
-    "_getframe ag_frame asyncio attrgetter bdb bltns builtins change_current_allocator chdir codeop cr_frame "
-    "ctypes ctypeslib currentframe evaluate_forward_ref f_back f_builtins f_code f_globals f_locals f_trace "
-    "faulthandler fcntl fdel fget fromfile fset gc genericpath get_device_interface get_device_module get_field "
-    "get_type_hints getattr_static getinnerframes getouterframes gi_frame importlib importorskip inspect io "
-    "kernel_lsp linecache load_library make_dataclass meta_path methodcaller mmap modules mro multiprocessing "
-    "open os path_hooks pathlib pdb pickle pkgutil posix posixpath read_bytes read_text redirect_stderr "
-    "redirect_stdout rmdir runpy set_active setprofile settrace shutil singledispatch singledispatchmethod socket "
-    "subprocess symlink_to sys sysconfig tb_frame tb_next tempfile threading tofile tracemalloc unlink "
-    "update_wrapper wraps write_bytes write_text zipimport"
+    "CUDAPluggableAllocator CodeType ForwardRef FunctionType MethodType ModuleType MonkeyPatch _getframe ag_frame "
+    "asyncio attrgetter bdb bltns builtins change_current_allocator chdir codeop cr_frame ctypes ctypeslib "
+    "currentframe dump evaluate_forward_ref f_back f_builtins f_code f_globals f_locals f_trace faulthandler "
+    "fcntl fdel fget from_file fromfile fset gc genericpath get_annotations get_device_interface "
+    "get_device_module get_field get_type_hints getattr_static getinnerframes getouterframes gi_frame importlib "
+    "importorskip inspect io kernel_lsp linecache load_library make_dataclass meta_path methodcaller mmap modules "
+    "mro multiprocessing open os path_hooks pathlib pdb pickle pkgutil posix posixpath read_bytes read_text "
+    "redirect_stderr redirect_stdout rmdir runpy set_active setprofile settrace shutil singledispatch "
+    "singledispatchmethod socket subprocess symlink_to sys sysconfig tb_frame tb_next tempfile threading tofile "
+    "tracemalloc unlink update_wrapper wraps write_bytes write_text zipimport"
 )
 """Attributes that no kernel needs, since they lead out of the file or write files."""
 _OF_TORCHS_CORE = ((), ("_cuda_getCurrentRawStream",))

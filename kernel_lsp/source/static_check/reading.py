@@ -207,6 +207,8 @@ class Reading:
         for keyword in node.keywords:
             if keyword.arg is None and (path in _OF_A_MAPPING or called == "set_defaults"):
                 yield Violation(node.lineno, "gives an object attributes by computed names")
+            elif keyword.arg == "fromfile_prefix_chars":
+                yield Violation(node.lineno, "reads options from files")
             elif keyword.arg is not None and _special_name(keyword.arg) is not None:
                 yield Violation(node.lineno, f"defines `{keyword.arg}`")
         named = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "dest")]

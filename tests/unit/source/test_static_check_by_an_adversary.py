@@ -255,6 +255,14 @@ MEMORY = [
     (SETS.format("'__array' + name"), SETS.format("'layer_' + name")),
     ("torch.UntypedStorage._new_with_weak_ptr(address)", "torch._foreach_add(a, b)"),
     ("x.untyped_storage()._new_with_weak_ptr(address)", "kernel._init_handles()"),
+    ("argparse.FileType('r+b', 0)('/proc/self/mem')", "argparse.ArgumentParser().add_argument('--n', type=int)"),
+    ("argparse.ArgumentParser(fromfile_prefix_chars='@')", "argparse.ArgumentParser(description='x')"),
+    ("x.untyped_storage().from_file('x', True, 8)", "x.untyped_storage().nbytes()"),
+    ("import numpy as np\nnp.zeros(3).dump('x')", "import numpy as np\nnp.zeros(3).tolist()"),
+    (
+        "import typing_extensions\ntyping_extensions.get_annotations(f, eval_str=True)",
+        "from typing_extensions import Annotated",
+    ),
     ("x._weak_ref(address)", "def _own(x):\n    return x\nmodule._own(x)"),
 ]
 """Ways to get memory by its address: objects that describe it to numpy and torch, and storages made of pointers."""
