@@ -1,8 +1,8 @@
 """Checks the text of extensions' C++ host code for violations that the built library's symbols do not show.
 
 A library's undefined symbols decide which functions host code may call (`compiler.host.symbols`). The text is checked
-for assembler labels, host instructions, Python reached from C++, and the harness's own names. Unusual headers and calls
-are notes.
+for assembler labels, host instructions, Python reached from C++, and the harness's own names, written or pasted by
+macros. Unusual headers and calls are notes.
 """
 
 import re
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from kernel_lsp.source.outline import code_only, without_comments
 from kernel_lsp.source.static_check.findings import Finding, Note, Violation
+from kernel_lsp.source.static_check.pasting import TooManyMacrosError, pasted_texts
 
 _INCLUDE = re.compile(r"^[ \t]*#\s*include\s*<([^>]+)>", re.MULTILINE)
 _USUAL_HEADERS = re.compile(
@@ -60,6 +61,8 @@ _OF_ANY_STRING = re.compile(
     | \.(?:byte|[248]byte|value|octa)\s+(?:0x|\d))"""
 )
 """Such instructions in a string that a macro may pass to the assembler."""
+_SPECIAL = re.compile(r"__[a-z]\w*__")
+"""Names by which objects of Python lead to functions, modules and memory of others."""
 _BROKEN_WORD = re.compile(r"\w\\\r?\n\w")
 
 
@@ -68,6 +71,7 @@ def cpp_findings(text: str) -> tuple[Finding, ...]:
     data = text.encode(errors="replace")
     code, kept = (blank(data).decode("latin-1") for blank in (code_only, without_comments))  # one character per byte
     found = [*_of_words(code), *_of_attributes(kept), *_of_assembler(code, kept), *_of_hidden_words(code, kept)]
+    found += _of_pasted_words(code)
     places = sorted({(code.count("\n", 0, at) + 1, what, rejects) for at, what, rejects in found})
     return tuple(Violation(line, what) if rejects else Note(line, what) for line, what, rejects in places)
 
@@ -86,6 +90,9 @@ def _of_attributes(code: str) -> Iterator[tuple[int, str, bool]]:
     """Yield the attributes of Python objects that C++ asks for by name and that lead out of the file."""
     for match in _ATTRIBUTE.finditer(code):
         yield match.start(), f"reaches for `{match[1]}` of a Python object", True
+    for match in _STRING.finditer(code):
+        if (name := _SPECIAL.fullmatch(_template(code, match.start()) or "")) is not None:
+            yield match.start(), f"reaches for `{name[0]}` of a Python object", True
 
 
 def _of_assembler(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
@@ -109,6 +116,17 @@ def _of_hidden_words(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
     for match in _STRING.finditer(kept):
         if _OF_ANY_STRING.search((_template(kept, match.start()) or "").lower()):
             yield match.start(), "holds machine instructions of the host in a string", True
+
+
+def _of_pasted_words(code: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield the words that macros of the text put together from parts."""
+    try:
+        for start, text in pasted_texts(code):
+            for pattern, rejects in ((_OBJECTIONS, True), (_NOTES, False)):
+                for match in pattern.finditer(text):
+                    yield start, f"uses `{''.join(match[0].split())}`", rejects
+    except TooManyMacrosError:
+        yield 0, "uses more macros than can be read", True
 
 
 def _template(code: str, start: int) -> str | None:

@@ -316,6 +316,20 @@ CPP = [
     ("namespace p = py; p::module_::import(n);", "namespace p = py; py::object x;"),
     ("PyRun_SimpleString(text);", "PyGILState_Ensure();"),
     ("kernel_lsp::runtime();", "int kernel_lsp_rows = 0;"),
+    (
+        "#define J(a, b) a##b\nint n = J(kernel, _lsp)::x;",
+        "#define J(a, b) a##b\nint n = J(kernel, _rows)::x;",
+    ),
+    (
+        "#define J(a, b) a##b\n#define K(a) J(Py, a)\nvoid f() { K(Eval_GetBuiltins)(); }",
+        "#define D(t, f) case t: f##_##t(); break;\nvoid f() { switch (n) { D(1, scale) D(2, scale) } }",
+    ),
+    (
+        "#define Half PyObject\n#define J(a, b) a ## b\n#define X(a, b) J(a, b)\nX(Half, _GetAttrString)(o, n);",
+        "#define MAKE(n) make_float##n(0)\nauto v = MAKE(4);",
+    ),
+    ("%:define J(a, ...) a%:%:__VA_ARGS__\nJ(dl, sym)(h, s);", "#define LOG(f, ...) printf(f, ##__VA_ARGS__)\nLOG(m);"),
+    ('get(f, "__glo" "bals__");', 'printf("__global__ functions: %d", n);'),
     ("cudaDeviceSetLimit(l, 1);", "cudaFuncSetAttribute(f, a, 1);"),
     (
         "mprotect(p, 1, 7);",
@@ -353,3 +367,10 @@ def test_what_is_usual_is_told_once_and_rejects_nobody(text: str, told: list[str
     assert [note.what for note in check_python(version(USUAL + text), version(USUAL), workload).notes] == told
     assert check_python(version(USUAL + text), version(USUAL), workload).violations == ()
     assert check_python(version(USUAL + text), version(USUAL + text), workload).notes == ()
+
+
+def test_macros_that_nobody_can_read_take_no_time_and_are_refused() -> None:
+    deep = "".join(f"#define M{n}(x) M{n + 1}(M{n + 1}(x) M{n + 1}(x))\n" for n in range(12))
+    text = f"{HOST}#define P(a, b) a##b\n{deep}#define M12(x) P(x, x)\n" + "M0(M0(M0(a)))\n" * 500
+    (violation,) = check_cpp([text], SourceFile(Path("a.cu"), HOST)).violations
+    assert violation.what == "uses more macros than can be read"
