@@ -79,4 +79,4 @@ def test_a_triton_kernel_that_reads_past_the_end(judges: Judges) -> None:
 def test_a_clean_triton_kernel_passes(judges: Judges) -> None:
     ruling, findings = judges.examine(SOFTMAX, edited(SOFTMAX.read_text(), ("num_warps=4", "num_warps=8")))
     assert ruling is None, findings.checks
-    assert {check.status for check in findings.checks} == {CheckStatus.PASSED}
+    assert [check for check in findings.checks if check.status is not CheckStatus.PASSED] == []

@@ -75,11 +75,12 @@ class Replays:
         return None
 
     async def on_other_cases(self, cases: Sequence[TimedCase]) -> Ruling | None:
-        """Record the cases that are not timed, and replay them on all inputs."""
+        """Record the cases that are not timed, in one place, and replay them on all inputs."""
+        once = Replays(self._harness, self._subject, self._profile, self._rng, self._checked)
         for case in cases:
             single = replace(case, buffers=1, launches=1, mode="cold", place=0)
             await prepare(self._harness, self._subject, [single])
-            ruling = await self.on_all_inputs([single])
+            ruling = await once.on_all_inputs([single])
             await self._harness.unbind(self._subject, single.names[0])
             if ruling is not None:
                 return ruling

@@ -103,6 +103,14 @@ def test_where_there_are_several_places_nobody_knows_which_is_replayed(monkeypat
     assert all(before == [PLAIN, PLAIN] for _, before in replayed.compared)
 
 
+def test_cases_that_are_not_timed_are_replayed_in_the_one_place_that_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    replayed = Replayed(monkeypatch, 2)
+    profile = BaselineProfile(draws=[replace(draw(), key=f"{number}", family="sorted") for number in range(20)])
+    replays = Replays(fake_harness(unbind=AsyncMock()), fake_subject(), profile, random.Random(5), (), 4)
+    assert asyncio.run(replays.on_other_cases([replayed.case])) is None
+    assert replayed.places == {0}
+
+
 @pytest.mark.parametrize(("apart", "compared"), [(True, ["sorted", "strided"]), (False, ["sorted"])])
 def test_after_timing_what_was_timed_is_replayed_and_nothing_is_recorded_anew(
     apart: bool, compared: list[str], monkeypatch: pytest.MonkeyPatch
