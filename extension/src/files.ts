@@ -7,7 +7,7 @@ const SIGN = /__global__|@(?:triton\.|gluon\.)?jit\b|@cute\.kernel\b|\bload_inli
 export const DOCUMENTS = [
   { scheme: "file", language: "cuda-cpp" },
   { scheme: "file", language: "cuda" },
-  { scheme: "file", pattern: "**/*.{cu,cuh}" },
+  { scheme: "file", pattern: "**/*.{cu,cuh,h,hpp}" },
   { scheme: "file", language: "python" },
 ];
 

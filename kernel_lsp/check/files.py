@@ -23,8 +23,8 @@ def find_kernel_files(paths: Sequence[Path]) -> tuple[SourceFile, ...]:
     files = kernel_files_among(paths)
     if not files:
         named = ", ".join(str(p) for p in paths)
-        elsewhere = [why for path in paths if is_python(path) and (why := kernels_elsewhere(_text_of(path)))]
-        fix = " ".join(elsewhere) or "Name .cu or .cuh files, .py files with Triton or inline CUDA, or their folder."
+        elsewhere = [why for path in paths if (why := _elsewhere(path))]
+        fix = " ".join(elsewhere) or "Name CUDA files, .py files with Triton or inline CUDA, or their folder."
         raise SourceError(f"no kernel was found in {named}", fix=fix)
     return files
 
@@ -86,7 +86,9 @@ def _kernels_of(source: SourceFile) -> Iterator[SourceFile]:
     if source.path.suffix in HEADERS:
         for path in (path for suffix in compiled_suffixes() for path in sorted(folder.glob(f"*{suffix}"))):
             other = _read_quietly(path)
-            if other is not None and any(h.path == source.path.resolve() for h in user_headers(other)):
+            if other is None or language_of(path, other.text) is None:
+                continue
+            if any(header.path == source.path.resolve() for header in user_headers(other)):
                 yield other
     elif source.path.stem.endswith("_workload") or (is_python(source.path) and is_problem(source.text)):
         for path in sorted(path for suffix in suffixes() for path in folder.glob(f"*{suffix}")):
@@ -102,9 +104,13 @@ def _kernels_of(source: SourceFile) -> Iterator[SourceFile]:
                     yield other
 
 
-def _text_of(path: Path) -> str:
+def _elsewhere(path: Path) -> str | None:
+    """Return, as a sentence, where the kernels of a file without any are; None if that is not known."""
     source = _read_quietly(path)
-    return source.text if source else ""
+    if source is None or is_python(path):
+        return kernels_elsewhere(source.text) if source else None
+    headers = [header for header in user_headers(source) if is_kernel_file(SourceFile(header.path, header.text))]
+    return f"Its kernels are in {', '.join(str(one.path) for one in headers)}: name that." if headers else None
 
 
 def _read_quietly(path: Path) -> SourceFile | None:

@@ -133,7 +133,7 @@ def _read(
         raise SourceError(
             "no kernel was found in this file",
             path,
-            fix="A kernel is a `__global__` function in a .cu or .cuh file or in text for `load_inline`, or a "
+            fix="A kernel is a `__global__` function in a CUDA file or header or in text for `load_inline`, or a "
             "`@triton.jit` function in a .py file.",
         )
     chosen = pick_kernel(kernels, kernel) if kernel else None

@@ -1,4 +1,4 @@
-"""CUDA C++ in files of its own."""
+"""CUDA C++ in files of its own: sources, and headers with kernels."""
 
 from pathlib import Path
 
@@ -7,10 +7,12 @@ from kernel_lsp.source.cuda import find_cuda_kernels
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.language import SourcePart
 
+_HEADERS = (".h", ".hpp")  # of C++ and CUDA alike: those with kernels count
+
 
 class _Cuda:
     title = "CUDA"
-    suffixes: tuple[str, ...] = (".cu", ".cuh")
+    suffixes: tuple[str, ...] = (".cu", ".cuh", *_HEADERS)
     editor_ids: tuple[str, ...] = ("cuda", "cuda-cpp")
     python = False
     fence = "cuda"
@@ -22,7 +24,7 @@ class _Cuda:
     computed = False
 
     def recognises(self, text: str, path: Path) -> bool:
-        return True
+        return path.suffix not in _HEADERS or "__global__" in text
 
     def find_kernels(self, text: str, path: Path) -> tuple[Kernel, ...]:
         return find_cuda_kernels(text, path)

@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 from check_support import checking
+
+from kernel_lsp.check.files import find_kernel_files, kernel_files_among
+from kernel_lsp.errors import SourceError
 
 PROGRAM = '#include <cuda.h>\ntypedef float real;\n#define FACTOR real(2)\n#include "twice.cuh"\n'
 HEADER = """\
@@ -31,11 +35,12 @@ def launch(module, x):
 """
 
 
-def test_a_header_with_a_workload_is_compiled_after_what_stands_before_its_include(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["twice.cuh", "twice.h"])
+def test_a_header_with_a_workload_is_compiled_after_what_stands_before_its_include(tmp_path: Path, name: str) -> None:
     """As fast.cu's `matmul_2.cuh`, whose types come from `matmul.cu`."""
-    header, program = tmp_path / "twice.cuh", tmp_path / "program.cu"
+    header, program = tmp_path / name, tmp_path / "program.cu"
     header.write_text(HEADER)
-    program.write_text(PROGRAM)
+    program.write_text(PROGRAM.replace("twice.cuh", name))
     (tmp_path / "twice_workload.py").write_text(WORKLOAD)
 
     def steps(check) -> None:
@@ -43,7 +48,20 @@ def test_a_header_with_a_workload_is_compiled_after_what_stands_before_its_inclu
         assert report.ok, report.diagnostics
         assert report.emulation is not None
         assert report.emulation.runs
-        program.write_text(PROGRAM.replace("real(2)", "real(3)"))
+        program.write_text(program.read_text().replace("real(2)", "real(3)"))
         assert not check(header).ok, "a change of what includes it counts"
 
     checking(tmp_path, steps)
+
+
+def test_a_program_without_kernels_names_the_header_that_has_them(tmp_path: Path) -> None:
+    header, program = tmp_path / "twice.h", tmp_path / "program.cu"
+    header.write_text(HEADER)
+    (tmp_path / "sizes.h").write_text("#define SIZE 64\n")
+    program.write_text(PROGRAM.replace("twice.cuh", "twice.h") + '#include "sizes.h"\n')
+    with pytest.raises(SourceError) as caught:
+        find_kernel_files([program])
+    assert caught.value.fix == f"Its kernels are in {header}: name that."
+    assert [file.path for file in find_kernel_files([tmp_path])] == [header]
+    changed = kernel_files_among([tmp_path / "sizes.h"], related=True)
+    assert [file.path for file in changed] == [program], "a header without kernels is none to check"

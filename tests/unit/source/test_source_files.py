@@ -18,6 +18,8 @@ TRITON = "import triton\n@triton.jit\ndef kernel(x):\n    pass\n"
     [
         ("k.cu", "", Language.CUDA),
         ("k.cuh", "int x;", Language.CUDA),
+        ("k.h", "__global__ void k() {}", Language.CUDA),
+        ("k.hpp", "int x;", None),
         ("k.py", TRITON, Language.TRITON),
         ("k.py", "import triton\n", None),
         ("k.cpp", "__global__ void k() {}", None),
