@@ -12,15 +12,15 @@ from dataclasses import replace
 
 from kernel_lsp.compiler.assumed import NO_TIME, Assumed
 from kernel_lsp.compiler.binary import Build
-from kernel_lsp.compiler.cuda_classes import Class, find_classes
 from kernel_lsp.compiler.cuda_trials import Choice, TemplateTrials, Way, made_in, names_in
-from kernel_lsp.compiler.cuda_types import ATTEMPTS, instance_of, overload_of
 from kernel_lsp.compiler.merging import launches_of
 from kernel_lsp.compiler.plan import LaunchTrace
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.cuda_classes import Class, find_classes
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.host_launches import HostLaunch, find_host_launches, find_named_instances
 from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.template_arguments import ATTEMPTS, instance_of, overload_of
 from kernel_lsp.source.text import Lines
 
 _SECONDS = 75.0  # of a build's deadline; templates not compiled by then are reported as out of time

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from kernel_lsp.compiler.assumed import NO_TIME
 from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
-from kernel_lsp.compiler.cuda_types import without_cast
 from kernel_lsp.compiler.symbols import declared_name
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.template_arguments import without_cast
 from kernel_lsp.source.text import Lines
 
 UNKNOWN = "nothing tells or lets assume its template arguments"

@@ -3,7 +3,7 @@
 import ast
 import operator
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernel_lsp.source.host_templates import calls_of, parameters_of, substituted
@@ -21,6 +21,7 @@ _SIZES = {"float": 4, "double": 8, "int": 4, "half": 2, "__half": 2, "scalar_t":
 _SIZEOF = re.compile(r"\bsizeof\s*\(\s*(\w+)\s*\)")
 _CAST = re.compile(r"\(\s*(?:unsigned\s+)?(?:int|size_t|unsigned|long)\s*\)|static_cast\s*<\s*[\w\s]+\s*>")
 _SUFFIX = re.compile(r"\b(\d+)(?:[uUlL]+|zu)\b")
+_COMPUTED = re.compile(r"[\w\s+\-*/%(),.]+")  # from names and numbers
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -28,7 +29,8 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Div: operator.floordiv,
     ast.Mod: operator.mod,
 }
-_DEEPEST = 8
+_DEEPEST, _DEEPEST_CALL, _MOST_MEANINGS = 8, 2, 4
+_LONGEST = 4096  # arguments of a launch, in bytes
 _MOST = 1 << 31
 
 
@@ -42,7 +44,9 @@ class HostLaunch:
         arguments: the template's arguments, each None where it cannot be read.
         block: threads in x, y, z; None where they are computed.
         shared_bytes: dynamic shared memory; None where it is computed.
-        grid: the expression for the number of blocks; a name that is assigned once is replaced by its value.
+        grid: the expression for the number of blocks; names that are assigned once are replaced by their values, as
+            far as these are made of names and numbers, but for those that are arguments.
+        passed: the arguments of the call, as they are written.
     """
 
     kernel: str
@@ -50,6 +54,7 @@ class HostLaunch:
     block: tuple[int, int, int] | None
     shared_bytes: int | None
     grid: str = ""
+    passed: tuple[str, ...] = ()
 
     @property
     def instance(self) -> bool:
@@ -76,27 +81,47 @@ def find_host_launches(text: str) -> tuple[HostLaunch, ...]:
         around = next((made for made in hosts if made.span.start <= mark.start() < made.span.end), None)
         function = code[around.span.start : mark.start()].decode() if around else ""
         given = between_commas(code[mark.end() : end].decode())
-        for meant in _meanings(around, function, everything):
+        passed = _passed(code[end + len(b">>>") :][:_LONGEST].decode(errors="ignore"))
+        for meant in _meanings(around, function, everything, hosts):
             scope = _Scope(function, everything, meant)
             kernel, arguments = scope.instance(name)
             shared = scope.number(given[2]) if len(given) > 2 else 0
             block = scope.block(given[1]) if len(given) > 1 else None
-            found.append(HostLaunch(kernel, arguments, block, shared, scope.followed(given[0])))
+            found.append(HostLaunch(kernel, arguments, block, shared, scope.followed(given[0], passed), passed))
     return tuple(dict.fromkeys(found))
 
 
-def _meanings(made: Declaration | None, function: str, file: str) -> list[dict[str, str]]:
-    """Return what the template parameters of a host function stand for, in each call that says it; else nothing."""
+def _passed(behind: str) -> tuple[str, ...]:
+    """Return the arguments of the call that stands at the beginning of a text; empty if none does."""
+    call, depth = behind.lstrip(), 0
+    for at, character in enumerate(call if call.startswith("(") else ""):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return tuple(part.strip() for part in between_commas(call[1:at]))
+    return ()
+
+
+def _meanings(
+    made: Declaration | None, function: str, file: str, hosts: Sequence[Declaration], depth: int = 0
+) -> list[dict[str, str]]:
+    """Return what the template parameters of a host function stand for, in each call that says it; else nothing.
+
+    A call may stand in a template itself, which is called elsewhere.
+    """
     names = parameters_of(function)
-    if made is None or made.declarator is None or not names:
+    if made is None or made.declarator is None or not names or depth > _DEEPEST_CALL:
         return [{}]
+    data = file.encode()
     found: list[dict[str, str]] = []
     for at, arguments in calls_of(made.head[made.declarator[0]].text.decode(), file):
+        place = len(file[:at].encode())
+        around = next((one for one in hosts if one.span.start <= place < one.span.end), None)
         # The caller's own aliases stand between its beginning and the call.
-        caller = file[file.rfind("\n}", 0, at) + 1 : at]
-        told = [substituted(one, caller, file, {}) or one for one in arguments]
-        found.append(dict(zip(names, told, strict=False)))
-    return found or [{}]
+        caller = data[around.span.start if around else place : place].decode()
+        for meant in _meanings(around, caller, file, hosts, depth + 1) if around != made else ():
+            told = [substituted(one, caller, file, meant) or one for one in arguments]
+            found.append(dict(zip(names, told, strict=False)))
+    return found[:_MOST_MEANINGS] or [{}]
 
 
 def find_named_instances(text: str, kernels: Collection[str]) -> tuple[HostLaunch, ...]:
@@ -146,20 +171,28 @@ class _Scope:
             return (x, y, z) if x and y and z else None
         name = expression.strip()
         if re.fullmatch(r"[A-Za-z_]\w*", name):
-            declared = re.findall(rf"\bdim3\s+{name}\s*[({{]([^;]*)[)}}]\s*;", self.function)
-            if declared:
-                return self.block(f"dim3({declared[0]})", depth + 1) if len(declared) == 1 else None
-            value = self._value(name)
+            value = self._extents(name) or self._value(name)
             if value is not None and "dim3" in value:
                 return self.block(value, depth + 1)
         threads = self.number(expression)
         return (threads, 1, 1) if threads else None
 
-    def followed(self, expression: str) -> str:
-        """Return the expression assigned to a name if there is one assignment only; any other expression unchanged."""
-        name = expression.strip()
-        value = self._value(name) if re.fullmatch(r"[A-Za-z_]\w*", name) else None
-        return name if value is None else value.strip()
+    def followed(self, expression: str, kept: Collection[str], depth: int = 0) -> str:
+        """Return an expression with names replaced by their values, if each is assigned once, but those to be kept."""
+
+        def meant(word: re.Match[str]) -> str:
+            value = None if word[0] in kept or depth > _DEEPEST else self._extents(word[0]) or self._value(word[0])
+            if value is None or not _COMPUTED.fullmatch(value):
+                return word[0]
+            inner = self.followed(value, kept, depth + 1)
+            return inner if re.fullmatch(r"\w+|dim3\(.*\)", inner) or word[0] == expression.strip() else f"({inner})"
+
+        return re.sub(r"(?<![.\w])[A-Za-z_]\w*(?![\w(])", meant, expression.strip())
+
+    def _extents(self, name: str) -> str | None:
+        """Return what a variable of type `dim3` is made of, if it is declared once."""
+        declared = re.findall(rf"\bdim3\s+{name}\s*[({{]([^;]*)[)}}]\s*;", self.function)
+        return f"dim3({declared[0]})" if len(declared) == 1 else None
 
     def number(self, expression: str, depth: int = 0) -> int | None:
         """Return the value of a constant integer expression; None if it is not constant."""

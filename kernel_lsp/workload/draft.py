@@ -15,14 +15,14 @@ from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels, language_of, pick_kernel
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.language import source_part
-from kernel_lsp.workload.language import Argument, Drafted, DraftedCall, workload_part
+from kernel_lsp.workload.language import PRODUCT, Argument, Drafted, DraftedCall, workload_part
 from kernel_lsp.workload.spec import DRAFT
 
 _ROWS = re.compile(r"(?i)^n?_?(rows?|m|batch|b|tokens?|height|h)(_\w+)?$")
 _TOTAL = re.compile(r"(?i)n|size|numel|len|length|count|total|n_?elements?|num_?elements?")
 _OF_A_ROW = re.compile(r"(?i)(weight|bias|gamma|beta)s?(_ptr)?")
 _BIAS = re.compile(r"(?i)b|beta|bias(es)?(_ptr)?")
-_PRODUCT = re.compile(r"(?i)gemm|mat_?mul")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # of a name like `matrixMulSimple`
 
 # Words of a kernel's name that do not say what it computes.
 _NEUTRAL = re.compile(
@@ -49,7 +49,7 @@ _KNOWN = (
     (r"relu_?squared?", "torch.relu({0}).square()", 1),
     (r"(?P<f>exp|log|sqrt|rsqrt|sin|cos|tanh|sigmoid|abs|square)", "torch.{f}({0})", 1),
     (r"transpose", "{0}.t().contiguous()", 1),
-    (r"s?gemm|mat_?mul|mm", "{0} @ {1}", 2),
+    (r"s?gemm|mat(rix)?_?mul|m?mm(ul)?", "{0} @ {1}", 2),
     (r"s?gemv|mv|mat_?vec(_?mul)?", "{0} @ {1}", 2),
     (r"(vector|vec|elementwise|residual)?_?add", "{0} + {1}", 2),
     (r"(vector|vec|elementwise)?_?mul", "{0} * {1}", 2),
@@ -154,9 +154,9 @@ def _reference(kernel: Kernel, plan: DraftedCall, drafted: Drafted, source: Sour
     tensors = [a.name for a in plan.of("input")]
     number = next((a.name for a in plan.of("number")), "1e-6")
     bias = next(filter(_BIAS.fullmatch, tensors[1:]), "")
-    plain = _plain(kernel.name)
+    plain = {_plain(kernel.name), _plain(_HUMP.sub("_", kernel.name))}
     for pattern, meaning, wants in _KNOWN:
-        match = re.fullmatch(pattern, plain, re.IGNORECASE)
+        match = next((found for name in plain if (found := re.fullmatch(pattern, name, re.IGNORECASE))), None)
         # A number, or what is still open, that the formula does not have means that it is not the whole of it.
         others = len(plan.of("number", "open")) - ("{s}" in meaning)
         lacks_bias = "{bias}" in meaning and not bias
@@ -194,7 +194,7 @@ def _plan(kernel: str, drafted: Drafted) -> DraftedCall:
     if by_letter.keys() >= {"m", "n", "k"}:
         m, n, k = (by_letter[letter] for letter in "mnk")
         return _shaped(arguments, (m, n), [(m, k), (k, n)])
-    if _PRODUCT.search(kernel) and not extents:
+    if PRODUCT.search(kernel) and not extents:
         return _shaped(arguments, ("m", "n"), [("m", "k"), ("k", "n")])
     plain = _plain(kernel)
     if plain.lower() == "transpose" and 0 < len(extents) < 3:

@@ -11,6 +11,8 @@ from kernel_lsp.source.kernel import Kernel, Language
 from kernel_lsp.source.language import part_of
 from kernel_lsp.workload.array_indices import ArrayIndex
 
+PRODUCT = re.compile(r"(?i)gemm|mat(?:rix)?_?mul")
+"""A name of a kernel that multiplies matrices."""
 _SMALL = re.compile(r"(?i)eps|.*epsilon$")
 
 

@@ -7,12 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.cuda_classes import find_classes
 from kernel_lsp.source.host_launches import HostLaunch, find_host_launches
 from kernel_lsp.source.kernel import Kernel, Parameter
+from kernel_lsp.source.template_arguments import instance_of
+from kernel_lsp.source.text import between_commas
 from kernel_lsp.workload.array_indices import indices_of
 from kernel_lsp.workload.element_formula import formula_of
 from kernel_lsp.workload.flat_index import FlatIndex, flat_index, row_length
-from kernel_lsp.workload.language import Argument, Drafted, DraftedCall, WorkloadPart, value_of
+from kernel_lsp.workload.language import PRODUCT, Argument, Drafted, DraftedCall, WorkloadPart, value_of
 
 _DTYPES = (
     (r"bfloat16", "torch.bfloat16"),
@@ -49,7 +52,7 @@ _OWN_BLOCK = re.compile(
     r"\bblockIdx\s*\.\s*x\s*\*\s*[A-Z_][A-Z_0-9]*\s*\+\s*threadIdx\s*\.\s*x"
     r"|=\s*blockIdx\s*\.\s*y\s*;"
 )
-_PRODUCT = re.compile(r"(?i)gemm|mat_?mul")
+_ROUNDED_DOWN = re.compile(r"(?<!\w)\(*([A-Za-z_]\w*)\s*/\s*(\d+)\)*\s*(?=[,)]|\Z)")
 _EXTERN_SHARED = re.compile(r"\bextern\s+__shared__")
 
 
@@ -63,17 +66,20 @@ class _Cuda:
         arguments = _indexed(arguments, body)
         extents = [argument.name for argument in arguments if argument.role == "extent"]
         flat = _flat(arguments, extents, body)
-        length = (flat.extent or "n",) if flat is not None else ()
+        length = (flat.extent or "n",) if flat is not None else _square(arguments, extents, body)
         if length:
             arguments = [replace(one, shape=length, index=None) if one.is_tensor else one for one in arguments]
         unbounded = flat is not None and not flat.extent
         return Drafted(
             arguments,
-            lambda plan: [*_asked(kernel, flat, extents, body), *_cuda_launch(kernel, plan, body, written)],
+            lambda plan: [
+                *_asked(kernel, flat, extents, body, _is_told(kernel, plan, written)),
+                *_cuda_launch(kernel, plan, source.text, body, written),
+            ],
             shaped=bool(length),
             shape=length,
             row_length=row_length(extents, body),
-            multiples={"n": _threads(kernel, written)} if unbounded else {},
+            multiples={"n": _threads(kernel, written)} if unbounded else _whole_blocks(kernel, written),
             formula=lambda plan: _formula(plan, body),
         )
 
@@ -85,15 +91,32 @@ def _flat(arguments: Sequence[Argument], extents: Sequence[str], body: str) -> F
     return None if flat is not None and "n" in {one.name for one in arguments} - {flat.extent} else flat
 
 
-def _asked(kernel: Kernel, flat: FlatIndex | None, extents: Sequence[str], body: str) -> list[str]:
-    """Return a question in place of a launch that the kernel's text does not tell."""
+def _square(arguments: Sequence[Argument], extents: Sequence[str], body: str) -> tuple[str, ...]:
+    """Return the extents of arrays that all are square matrices of the kernel's only size; else none."""
+    names = [argument.name for argument in arguments if argument.is_tensor]
+    if len(extents) != 1 or not names or _TWO_DIMENSIONAL.search(body) is None:
+        return ()
+    of_rows = rf"[^;\[\]]*(?:\*\s*{extents[0]}\b|\b{extents[0]}\s*\*)[^;\[\]]*\+"
+    return (extents[0], extents[0]) if all(re.search(rf"\b{name}\s*\[{of_rows}", body) for name in names) else ()
+
+
+def _is_told(kernel: Kernel, plan: DraftedCall, written: HostLaunch | None) -> bool:
+    """Return True if a launch in the file tells the grid and the block for arrays of one or two extents."""
+    known = written is not None and written.block and _grid(written, kernel, plan, math.prod(written.block))
+    return bool(known) and len(plan.cases) == len(set(plan.shape))
+
+
+def _asked(kernel: Kernel, flat: FlatIndex | None, extents: Sequence[str], body: str, told: bool) -> list[str]:
+    """Return a question in place of a launch that neither the kernel's text nor one in the file tells."""
     code = body.partition("{")[2]
     if flat is not None and flat.fixed:
         question = f"{kernel.name} stops at {flat.fixed}, which is no parameter: say how many elements there are."
-    elif flat is None and not extents and not _PRODUCT.search(kernel.name) and code.strip("} \n"):
+    elif flat is None and not extents and not PRODUCT.search(kernel.name) and code.strip("} \n"):
         question = f"No parameter of {kernel.name} says how many elements there are: say the sizes, grid and block."
     elif _WIDENED.search(code):
         question = f"Threads of {kernel.name} move several elements at once: say the sizes, the grid and the block."
+    elif told:
+        return []
     elif _OWN_BLOCK.search(code):
         question = f"{kernel.name} is written for blocks of one size or shape: say the grid and the block."
     elif _TWO_DIMENSIONAL.search(code) and extents and not _is_bounded(extents, code):
@@ -215,17 +238,42 @@ def _written_launch(text: str, kernel: Kernel) -> HostLaunch | None:
     return next((one for one in launches if one.kernel.partition("<")[0].rpartition("::")[2] == plain), None)
 
 
-def _grid(written: str, plan: DraftedCall, threads: int) -> str | None:
+def _whole_blocks(kernel: Kernel, written: HostLaunch | None) -> dict[str, int]:
+    """Return what sizes are multiples of, as a launch in the file divides them by the block without rounding up."""
+    if written is None:
+        return {}
+    grid = _of_parameters(kernel, written)
+    return {name: int(step) for name, step in _ROUNDED_DOWN.findall(grid) if int(step)}
+
+
+def _of_parameters(kernel: Kernel, written: HostLaunch) -> str:
+    """Return the number of blocks as the file has it, with the kernel's names for what it is given."""
+    named = {given: _python_name(one.name) for given, one in zip(written.passed, kernel.parameters, strict=False)}
+    text = re.sub(r"[A-Za-z_]\w*", lambda word: named.get(word[0], word[0]), written.grid)
+    return re.sub(r"\(\s*(?:int|size_t|unsigned)\s*\)|\bdim3\b|static_cast\s*<[^>]*>", "", text)
+
+
+def _grid(written: HostLaunch, kernel: Kernel, plan: DraftedCall, threads: int) -> str | None:
     """Return the number of blocks as a Python expression; None if it depends on more than sizes and the block."""
-    text = re.sub(r"\(\s*(?:int|size_t|unsigned)\s*\)|\bdim3\b|static_cast\s*<[^>]*>", "", written)
-    text = re.sub(r"(?i)\b(?:ceil_?div|div_?up|cdiv)\s*\(([^(),]+),([^(),]+)\)", r"-(-(\1) // (\2))", text)
+    text = re.sub(
+        r"(?i)\b(?:ceil_?div|div_?up|cdiv)\s*\(([^(),]+),([^(),]+)\)",
+        r"-(-(\1) // (\2))",
+        _of_parameters(kernel, written),
+    )
     text = re.sub(
         r"(?<!/)/(?!/)", "//", re.sub(r"(?i)\b(?:block_?size|threads(?:_?per_?block)?)\b", str(threads), text)
     )
-    named = set(re.findall(r"[A-Za-z_]\w*", text))
-    if not text.strip() or not named <= set(plan.cases) or re.search(r"[^\w\s()+\-*/,]", text):
+    used = set(re.findall(r"[A-Za-z_]\w*", text))
+    if not text.strip() or not used <= set(plan.cases) or re.search(r"[^\w\s()+\-*/,]", text):
         return None
-    return text.strip()
+    extents = [_stripped(part) for part in between_commas(_stripped(text))]
+    return extents[0] if len(extents) == 1 else f"({', '.join(extents)})"
+
+
+def _stripped(text: str) -> str:
+    """Return an expression without brackets around the whole."""
+    text = text.strip()
+    return _stripped(text[1:-1]) if text.startswith("(") and _closing(text, "()") == len(text) else text
 
 
 def _threads(kernel: Kernel, written: HostLaunch | None) -> int:
@@ -236,11 +284,11 @@ def _threads(kernel: Kernel, written: HostLaunch | None) -> int:
     return int(bounds[0]) if bounds and bounds[0].isdigit() else _BLOCK
 
 
-def _cuda_launch(kernel: Kernel, plan: DraftedCall, body: str, written: HostLaunch | None) -> list[str]:
+def _cuda_launch(kernel: Kernel, plan: DraftedCall, text: str, body: str, written: HostLaunch | None) -> list[str]:
     threads = written.block if written and written.block else None
     bound = str(_threads(kernel, written))
     lines: list[str] = []
-    if written and (blocks := _grid(written.grid, plan, int(bound))) is not None:
+    if written and (blocks := _grid(written, kernel, plan, int(bound))) is not None:
         shape = tuple(extent for extent in threads if extent > 1) or (1,) if threads else (int(bound),)
         grid = f"{blocks}, {shape[0] if len(shape) == 1 else shape}"
     elif written and _TWO_DIMENSIONAL.search(body) and len(plan.shape) < 2:
@@ -263,8 +311,8 @@ def _cuda_launch(kernel: Kernel, plan: DraftedCall, body: str, written: HostLaun
     if written and written.instance:
         name = f'["{written.kernel}"]'
     elif kernel.template_parameters or "::" in kernel.name:
-        kinds = ["float" if re.match(r"typename|class", p) else bound for p in kernel.template_parameters]
-        name = f'["{kernel.name}{"<" + ", ".join(kinds) + ">" if kinds else ""}"]'
+        instance = instance_of(kernel, written.arguments if written else (), 0, find_classes(text))
+        name = f'["{instance[0] if instance and kernel.template_parameters else kernel.name}"]'
     return [*lines, f"module{name}[{grid}]({', '.join(a.name for a in plan.arguments)})"]
 
 

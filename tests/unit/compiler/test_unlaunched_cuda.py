@@ -12,9 +12,7 @@ from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
 from kernel_lsp.compiler.built import Built
 from kernel_lsp.compiler.cuda import build_cuda, build_included
 from kernel_lsp.compiler.cuda_assumed import build_unlaunched
-from kernel_lsp.compiler.cuda_classes import find_classes
 from kernel_lsp.compiler.cuda_instances import MOST, with_few_instances
-from kernel_lsp.compiler.cuda_types import ATTEMPTS, instance_of
 from kernel_lsp.compiler.includers import including_files, text_before
 from kernel_lsp.compiler.options import BuildOptions
 from kernel_lsp.judge.resources import resources_of
@@ -23,6 +21,8 @@ from kernel_lsp.runner.messages.build import CacheFolder, CompileAlone
 from kernel_lsp.runner.workers.compile import methods
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels
+from kernel_lsp.source.cuda_classes import find_classes
+from kernel_lsp.source.template_arguments import ATTEMPTS, instance_of
 
 FILE = """
 #ifdef NOBODY_DEFINES_THIS

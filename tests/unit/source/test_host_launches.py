@@ -101,3 +101,42 @@ def test_an_alias_of_the_file_or_function_is_followed():
 @pytest.mark.parametrize("text", ["", "a << b;", "<<<", "k<<<", "k<<<1", "<<<1, 2>>>", "k<<<>>>()", "k><<<1, 1>>>()"])
 def test_unfinished_code_is_no_launch_or_one_of_unknown_size(text):
     assert all(launch.block in (None, (1, 1, 1)) for launch in find_host_launches(text))
+
+
+def test_a_template_called_from_a_template_has_the_arguments_of_its_callers_caller() -> None:
+    text = """\
+template <typename T, int N> __global__ void scan(T* x) {}
+template <typename T, int N> void one(T* x) { scan<T, N><<<1, N / 2>>>(x); }
+template <int N> void all(void* x) { one<char, N>(x); one<short, N>(x); }
+int main() { all<64>(0); all<128>(0); }
+"""
+    found = [one.kernel for one in find_host_launches(text)]
+    assert found == ["scan<char, 64>", "scan<char, 128>", "scan<short, 64>", "scan<short, 128>"]
+
+
+def test_templates_that_call_each_other_end() -> None:
+    text = """\
+template <int N> __global__ void k(int* x) {}
+template <int N> void one(int* x) { k<N><<<1, 32>>>(x); two<N>(x); }
+template <int N> void two(int* x) { one<N>(x); }
+"""
+    assert [one.kernel.partition("<")[0] for one in find_host_launches(text)] == ["k"]
+
+
+def test_a_grid_is_followed_through_names_but_for_those_that_are_arguments() -> None:
+    text = """\
+#define SIDE 32
+__global__ void k(float* x, int n, int m) {}
+void run(float* x, int rows, int cols) {
+  int down = (rows + SIDE - 1) / SIDE;
+  const int across = cols / SIDE;
+  dim3 grid(across, down);
+  k<<<grid, SIDE>>>(x, rows, cols);
+  int blocks = measured(rows);
+  k<<<blocks, SIDE>>>(x, rows, cols);
+}
+"""
+    first, second = find_host_launches(text)
+    assert first.grid == "dim3((cols / 32), ((rows + 32 - 1) / 32))"
+    assert first.passed == ("x", "rows", "cols")
+    assert second.grid == "blocks" or "measured" in second.grid

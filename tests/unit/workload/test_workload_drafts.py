@@ -402,3 +402,53 @@ def test_what_follows_a_constant_of_a_triton_kernel_is_given_by_name() -> None:
     )
     assert "B=..., n=n)" in text
     compile(text, "draft", "exec")
+
+
+SQUARE = """\
+__global__ void matrixMulSimple(const float* a, const float* b, float* c, int width) {
+  int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+  float sum = 0;
+  for (int k = 0; k < width; k++) sum += a[row * width + k] * b[k * width + col];
+  c[row * width + col] = sum;
+}
+"""
+
+
+def test_matrices_of_one_size_are_square_and_the_grid_is_that_of_the_host_code() -> None:
+    host = """\
+const int SIDE = 16;
+void run(float* a, float* b, float* c) {
+  int N = 1 << 10;
+  int blocks = N / SIDE;
+  dim3 block(SIDE, SIDE), rest;
+  dim3 threads(SIDE, SIDE);
+  dim3 grid(blocks, blocks);
+  matrixMulSimple<<<grid, threads>>>(a, b, c, N);
+}
+"""
+    text = draft(SQUARE + host)
+    assert "a = torch.randn(width, width," in text
+    assert "return a @ b" in text
+    assert "module.matrixMulSimple[(width // 16, width // 16), (16, 16)](a, b, c, width)" in text
+    assert "dict(width=16),\n    dict(width=1024)," in text, "what is divided without rounding up are whole blocks"
+    assert "Error" not in text
+
+
+def test_a_vector_beside_a_matrix_keeps_arrays_from_being_square() -> None:
+    text = draft(SQUARE.replace("b[k * width + col]", "b[k]").replace("matrixMulSimple", "frobnicate"))
+    assert "torch.randn(width, width," not in text
+
+
+def test_a_grid_that_depends_on_what_the_kernel_is_not_given_is_asked_for() -> None:
+    host = "void run(float* a, int n, int parts) { dim3 grid(n, parts); k<<<grid, 64>>>(a, n); }"
+    body = "{ int part = blockIdx.y; a[part * n + blockIdx.x] = 1; }"
+    text = draft(f"__global__ void k(float* a, int n) {body}\n{host}")
+    assert "raise NotImplementedError" in text.partition("def launch")[2]
+
+
+def test_what_no_launch_tells_of_a_template_is_assumed_as_for_its_facts() -> None:
+    head = "template <typename T, typename StrideType, int UNROLL>\n"
+    kernel = "__global__ void k(const T* x, T* y, StrideType step, int n) {}\n"
+    host = "template <typename T> void run(T* x, T* y, int n, int u) { k<T, long, u><<<n, 64>>>(x, y, 1, n); }"
+    assert 'module["k<float, int, 4>"]' in draft(head + kernel)
+    assert 'module["k<double, long, 4>"]' in draft(f"{head}{kernel}{host}\nvoid all() {{ run<double>(0, 0, 1, 2); }}")

@@ -7,7 +7,7 @@ one is wanted, else a usual value for the parameter's name. Assumed arguments ar
 import re
 from collections.abc import Sequence
 
-from kernel_lsp.compiler.cuda_classes import Class, functor, template_argument
+from kernel_lsp.source.cuda_classes import Class, functor, template_argument
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import between_commas
 
@@ -38,6 +38,7 @@ _ATTEMPTS: tuple[tuple[str, int | None], ...] = (
 )
 """For each attempt the type to use for type parameters and the number for integers; None: by the parameter's name."""
 ATTEMPTS = len(_ATTEMPTS)
+_INDEX = re.compile(r"(?i)^i(?:nd|dx)?_?t$|idx|index|stride|offset|size")  # a type of numbers that count
 
 
 def instance_of(
@@ -77,7 +78,9 @@ def instance_of(
             break  # later parameters follow from the arguments of the call
         if written is None:
             if parameter.startswith(("typename", "class")):
-                usual = functor(found["name"] or "", kind, kernel.name, classes, attempt) or kind
+                name = found["name"] or ""
+                plain = "int" if _INDEX.search(name) else kind
+                usual = functor(name, kind, kernel.name, classes, attempt) or plain
             else:
                 usual = _value(found["kind"], found["name"], number, kernel.name if attempt % 2 == 0 else "")
             written = found["default"] or usual
