@@ -23,10 +23,15 @@ _PLACES = (
     *("", "include", "*", "*/include", "*/inc"),
     *(f"{folder}/*{inner}" for inner in ("", "/include") for folder in _VENDORED),
 )
-_TOP = (".git", "LICENSE", "LICENSE.txt", "LICENSE.md")  # of a project
+_ROOT = (".git",)  # of a project, whose parts may have licences of their own, as HeCBench's samples do
+_TOP = ("LICENSE", "LICENSE.txt", "LICENSE.md")  # of a project, where no root is told
 _PACKAGE = ("pyproject.toml", "setup.py")  # of a project too, or of one of its parts, as in FlashAttention's `hopper`
 # Headers of the toolkit, PyTorch and the system, which are no part of a project; those of C++ have no suffix.
 _OF_OTHERS = re.compile(r"(?:cuda|cub|thrust|torch|ATen|c10|sys|bits)/.*|[^.]*")
+_OF_C = re.compile(  # and of POSIX, in angle brackets
+    r"(?:assert|complex|ctype|errno|fenv|float|inttypes|limits|locale|math|setjmp|signal|std\w+|string|strings|time"
+    r"|dirent|dlfcn|fcntl|getopt|glob|libgen|malloc|memory|omp|poll|pthread|regex|sched|semaphore|syslog|unistd|wchar)\.h"
+)
 
 
 def include_folders(files: Sequence[SourceFile], named: Sequence[Path]) -> tuple[Path, ...]:
@@ -48,6 +53,8 @@ def include_folders(files: Sequence[SourceFile], named: Sequence[Path]) -> tuple
             folder, text = pending.pop()
             for name, quoted in includes_of(text):
                 path = resolve(name, file, folders, folder if quoted else None)
+                if path is None and not quoted and _OF_C.fullmatch(name):
+                    continue
                 if path is None and (guess := nearby.find(name)) is not None:
                     folders.append(guess)
                     path = (guess / name).resolve()
@@ -103,7 +110,7 @@ def _around(folder: Path) -> list[Path]:
     shared = {Path("/"), Path.home(), Path(tempfile.gettempdir()).resolve()}
     shared |= {above for one in tuple(shared) for above in one.parents}
     own = [*itertools.takewhile(lambda above: above not in shared, (folder, *folder.parents)[:_LEVELS])]
-    for marks in (_TOP, _PACKAGE):
+    for marks in (_ROOT, _TOP, _PACKAGE):
         top = next((at for at, above in enumerate(own) if any((above / name).exists() for name in marks)), None)
         if top is not None:
             return own[: top + 1]

@@ -77,6 +77,26 @@ def test_no_folder_is_guessed_where_two_headers_differ_or_lie_outside_of_the_pro
     assert include_folders((kernel,), (named,)) == (named,), "a folder that the user has named comes first"
 
 
+def test_a_header_of_the_system_is_no_neighbours(tmp_path: Path) -> None:
+    """As HeCBench's `kmeans` ships a `getopt.h`, and its `page-rank` means the system's."""
+    kernel = _file(tmp_path / "src/rank/k.cu", "#include <getopt.h>\n#include <stdio.h>\n")
+    _file(tmp_path / "src/means/getopt.h", "")
+    _file(tmp_path / "src/means/stdio.h", "")
+    (tmp_path / "LICENSE").touch()
+    assert include_folders((kernel,), ()) == ()
+    quoted = _file(kernel.path, '#include "getopt.h"\n')
+    assert include_folders((quoted,), ()) == (tmp_path / "src/means",)
+
+
+def test_a_part_with_a_licence_of_its_own_takes_headers_from_the_rest_of_its_project(tmp_path: Path) -> None:
+    kernel = _file(tmp_path / "src/layernorm/k.cu", '#include "reduce.cuh"\n')
+    _file(tmp_path / "src/rmsnorm/reduce.cuh", "")
+    (tmp_path / "src/layernorm/LICENSE").touch()
+    assert include_folders((kernel,), ()) == (), "nothing says that the folders above are of this project"
+    (tmp_path / ".git").mkdir()
+    assert include_folders((kernel,), ()) == (tmp_path / "src/rmsnorm",)
+
+
 def test_host_code_is_cut_from_headers_in_angle_brackets_beside_the_file(tmp_path: Path) -> None:
     """The compilers search the file's folder for these too."""
     kernel = _file(tmp_path / "k.cu", "#include <ops.cuh>\n__global__ void k(int* x) { *x = N; }\n")
