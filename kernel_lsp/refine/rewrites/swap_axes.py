@@ -84,15 +84,15 @@ def _flat(use: MemoryUse, rows: ThreadRows) -> list[Edit]:
         NotApplicableError: the number is used in another way, or the kernel does not gain.
     """
     found = find_division(use, rows)
-    if found.others:
+    if found.others or found.unused or found.batches is not None:
         raise NotApplicableError("the number itself is used")
-    now, then = (str(use.indices.of_value(one)) for one in (found.remainder, found.quotient))
+    now, then = (str(use.indices.of_value(one.variable)) for one in (found.column, found.row))
     if _gain(use, use.scopes.tree.body, now, then) <= 0:
         raise NotApplicableError("neighbours are neighbours")
     name, length = rows.variable.name, closed(spelled(found.count) or "")
     return [
-        Edit(span_of(found.quotient_value), f"{name} % {length}"),
-        Edit(span_of(found.remainder_value), f"{name} / {length}"),
+        Edit(span_of(found.row.value), f"{name} % {length}"),
+        Edit(span_of(found.column.value), f"{name} / {length}"),
     ]
 
 

@@ -1,5 +1,6 @@
-"""Compile rewritten kernels with NVRTC for their PTX, and with the host compiler to run them."""
+"""Compile rewritten kernels with NVRTC for their PTX; run them on the emulator, or with the host compiler."""
 
+import asyncio
 import ctypes
 import re
 import shutil
@@ -13,6 +14,9 @@ import nvidia.cu13
 import pytest
 from cuda.bindings import nvrtc
 
+from kernel_lsp import check as checking
+from kernel_lsp.check import FileReport, find_kernel_files
+from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.device import Device, device_named
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels
@@ -115,3 +119,15 @@ def unaligned(values: np.ndarray, by: int) -> np.ndarray:
     out = raw[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
     out[...] = values
     return out
+
+
+def checked(folder: Path, files: dict[str, tuple[str, str]]) -> dict[str, FileReport]:
+    """The reports of kernels, each with its workload, as on a machine without a GPU."""
+    paths: dict[str, Path] = {}
+    for name, (text, workload) in files.items():
+        paths[name] = folder / f"{name}.cu"
+        paths[name].write_text(text)
+        paths[name].with_name(f"{name}_workload.py").write_text(workload)
+    reports = asyncio.run(checking.check(find_kernel_files(paths.values()), Settings()))
+    by_path = {report.path: report for report in reports}
+    return {name: by_path[path] for name, path in paths.items()}

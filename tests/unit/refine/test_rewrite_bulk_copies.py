@@ -1,13 +1,9 @@
-import asyncio
 from pathlib import Path
 
 import pytest
-from rewrite_support import cuda_kernel, ptx, rewritten
+from rewrite_support import checked, cuda_kernel, ptx, rewritten
 from staged_kernels import BODIES, BODIES_WORKLOAD, GROUPED, KERNELS, PLAIN, PLAIN_WORKLOAD, product_workload
 
-from kernel_lsp import check as checking
-from kernel_lsp.check import FileReport, find_kernel_files
-from kernel_lsp.config.settings import Settings
 from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
 from kernel_lsp.refine.rewrites.bulk_copies import block_shape, rewrite, staged
 from kernel_lsp.refine.rewrites.bulk_groups import in_bulk
@@ -41,18 +37,6 @@ def grouped(text: str, workload: str) -> str:
     file, kernel = cuda_kernel(text)
     tree = KernelTree(file, kernel)
     return in_bulk(find_copy_groups(tree, block_shape(tree, SourceFile(Path("workload.py"), workload)))).file.text
-
-
-def checked(folder: Path, files: dict[str, tuple[str, str]]) -> dict[str, FileReport]:
-    """The reports of kernels, each with its workload, as on a machine without a GPU."""
-    paths: dict[str, Path] = {}
-    for name, (text, workload) in files.items():
-        paths[name] = folder / f"{name}.cu"
-        paths[name].write_text(text)
-        paths[name].with_name(f"{name}_workload.py").write_text(workload)
-    reports = asyncio.run(checking.check(find_kernel_files(paths.values()), Settings()))
-    by_path = {report.path: report for report in reports}
-    return {name: by_path[path] for name, path in paths.items()}
 
 
 @pytest.mark.parametrize("name", KERNELS)
