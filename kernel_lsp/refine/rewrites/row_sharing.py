@@ -55,6 +55,7 @@ class RowSharing:
     combines: bool = False
     scans: bool = False
     _nested: int = 0
+    _combined: set[int] = attribute(default_factory=set[int])
     _hard: list[ThreadTouch] = attribute(default_factory=list)
     _soft: list[ThreadTouch] = attribute(default_factory=list)
 
@@ -142,6 +143,9 @@ class RowSharing:
         except NotApplicableError:
             self.edits, self._hard, self._soft, self.shared, self._nested, self.scans = kept
             self._uniform(node)
+        if node.id in self._combined:  # the threads have met
+            self._soft = []
+            self._hard = [] if self.team.orders else self._hard
 
     def _uniform(self, node: Node) -> None:
         """Let every thread run a loop, whose body may have loops to share."""
@@ -151,12 +155,30 @@ class RowSharing:
         body, before = field(node, "body"), len(self._hard)
         if body.type == "compound_statement":
             self.block(body)
-            if any(t.access.written for t in self._hard[before:]):
-                self._before(body.children[-1], self.team.barrier, outer=node)
-                self._hard, self._soft = [], []
+        elif body.type == "for_statement":
+            self._loop(body)
         else:
             self._meet(node, self._all_only(body))
+        if any(t.access.written for t in self._hard[before:]):
+            if body.type == "compound_statement":
+                self._before(body.children[-1], self.team.barrier, outer=node)
+            else:
+                self._braced(node, body)
+            self._hard, self._soft = [], []
         self._nested -= 1
+
+    def _braced(self, node: Node, body: Node) -> None:
+        """Put a barrier behind the loop that is the body of another, with braces around both."""
+        self._check_level()
+        if any(edit.span.start == body.end_byte for edit in self.edits):
+            raise NotApplicableError("no room for a barrier")
+        text = self.use.scopes.tree.file.text
+        head, pad = body.prev_sibling, indent_at(text, node.start_byte)
+        if head is None:
+            raise NotApplicableError("a loop of another form")
+        inside = indent_at(text, body.start_byte).removeprefix(pad) or indent_unit(text)
+        end = f"\n{pad}{inside}{self.team.barrier}\n{pad}}}"
+        self.edits += [Edit(Span(head.end_byte, head.end_byte), " {"), Edit(Span(body.end_byte, body.end_byte), end)]
 
     def _share(self, node: Node) -> None:
         self._check_level()
@@ -174,7 +196,8 @@ class RowSharing:
         without = (placed.best, placed.place) if placed is not None else ()
         reductions = find_reductions(scopes, loop, without) if scan is None else []
         combines = bool(reductions) or placed is not None
-        if combines and (node.parent is None or node.parent.type != "compound_statement"):
+        outer = _outermost(node, reductions) if placed is None else node
+        if combines and (outer.parent is None or outer.parent.type != "compound_statement"):
             raise NotApplicableError("a loop without braces round it")
         self._check_private(loop)
         accesses = self.use.accesses(loop.body)
@@ -194,11 +217,10 @@ class RowSharing:
         if scan is not None:
             self._write_scan(loop, scan)
         else:
-            self._write(loop, start, reductions, placed)
+            self._write(loop, outer, start, reductions, placed)
         if combines:
             self.combines = True
-            self._soft = []
-            self._hard = [] if self.team.orders else self._hard
+            self._combined.add(outer.id)
         self.shared += 1
 
     def _check_counter(self, loop: SerialLoop) -> None:
@@ -278,7 +300,9 @@ class RowSharing:
         first = _with_pragma(node)
         pad = indent_at(text, first.start_byte)
         if outer is not None:  # before the brace that ends a body
-            shown = f"{indent_unit(text)}{line}\n{indent_at(text, outer.start_byte)}"
+            last = indent_at(text, outer.start_byte)
+            inside = indent_at(text, node.parent.named_children[0].start_byte).removeprefix(last)
+            shown = f"{inside or indent_unit(text)}{line}\n{last}"
             self.edits.append(Edit(Span(first.start_byte, first.start_byte), shown))
         else:
             self.edits.append(Edit(Span(first.start_byte, first.start_byte), f"{line}\n{pad}"))
@@ -298,10 +322,16 @@ class RowSharing:
             self.edits.append(Edit(Span(start, end), f"{condition} {{\n{pad}{unit}{inside}\n{pad}}}"))
 
     def _write(
-        self, loop: SerialLoop, start: Polynomial, reductions: list[LoopReduction], placed: PlacedExtreme | None
+        self,
+        loop: SerialLoop,
+        outer: Node,
+        start: Polynomial,
+        reductions: list[LoopReduction],
+        placed: PlacedExtreme | None,
     ) -> None:
+        """Share out a loop; combine what it gathers behind `outer`, which has nothing but that loop in it."""
         team, tree = self.team, self.use.scopes.tree
-        pad = indent_at(tree.file.text, loop.node.start_byte)
+        pad = indent_at(tree.file.text, outer.start_byte)
         begin = team.first if start.value == 0 else f"{_summand(loop.start)} + {team.first}"
         self.edits.append(Edit(span_of(loop.start), begin))
         self.edits.append(Edit(span_of(loop.update), f"{loop.variable.name} += {team.step}"))
@@ -311,7 +341,7 @@ class RowSharing:
             name, kind = one.variable.name, one.variable.type
             for node, value in one.compared:
                 self.edits.append(Edit(span_of(node), f"{name} = {extreme(one.operation, one.kind)}({name}, {value});"))
-            if one.starts_neutral and self._starts_here(one, loop):
+            if one.starts_neutral and self._starts_here(one, outer):
                 after.append(f"{name} = {team.helper}({name}, {one.function});")
                 continue
             own = tree.fresh(f"own_{name}")
@@ -320,7 +350,7 @@ class RowSharing:
             after.append(f"{name} {one.operation}= {team.helper}({own}, {one.function});")
         if placed is not None:
             after += placed.combined(team.helper, tree.fresh(f"{team.name}_{placed.best.name}"))
-        first, end = _with_pragma(loop.node).start_byte, loop.node.end_byte
+        first, end = _with_pragma(outer).start_byte, outer.end_byte
         if before:
             self.edits.append(Edit(Span(first, first), "".join(f"{line}\n{pad}" for line in before)))
         if after:
@@ -359,14 +389,30 @@ class RowSharing:
         self.edits.append(Edit(span_of(loop.node), f"{head} {{{body}\n{pad}}}"))
         self.scans = True
 
-    def _starts_here(self, one: LoopReduction, loop: SerialLoop) -> bool:
+    def _starts_here(self, one: LoopReduction, loop: Node) -> bool:
         """Return True if the variable has its first value when the loop begins."""
         if one.operation in ("max", "min"):
             return True
         declaration = one.variable.declaration
-        if declaration is None or declaration.parent != loop.node.parent:
+        if declaration is None or declaration.parent != loop.parent:
             return False
-        return not any(declaration.start_byte < c.start_byte < loop.node.start_byte for c in one.variable.changes)
+        return not any(declaration.start_byte < c.start_byte < loop.start_byte for c in one.variable.changes)
+
+
+def _outermost(loop: Node, reductions: list[LoopReduction]) -> Node:
+    """Return the outermost loop that has nothing in it but a loop, and in its head nothing that this one gathers."""
+    gathered = {one.variable.name for one in reductions}
+    while reductions:
+        body = loop if loop.parent is None or loop.parent.type != "compound_statement" else loop.parent
+        outer = body.parent
+        alone = [n for n in body.named_children if n.type != "comment"] == [loop] or body == loop
+        if outer is None or outer.type != "for_statement" or not alone:
+            break
+        heads = [n for key in ("initializer", "condition", "update") if (n := outer.child_by_field_name(key))]
+        if any(text_of(n) in gathered for head in heads for n in walk(head) if n.type == "identifier"):
+            break
+        loop = outer
+    return loop
 
 
 def _is_far(factor: Polynomial | None) -> bool:
