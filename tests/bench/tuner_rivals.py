@@ -13,7 +13,7 @@ with four random candidates at its start in place of ten (`tpe_early`); TPE that
 (`tpe_after_tuner`). Optuna is no dependency: without it only `random` is the tuner's rival.
 
 Counted: the true time of what looks best, over the base's, after 8, 16 and 32 judged candidates, beside the best that
-any rival or 2,000 random candidates reached; and the difference to the tuner with a 95 % interval by resampling kernels.
+any rival or 2,000 random candidates reached; the difference to the tuner with a 95 % interval by resampling kernels.
 
 Options: --public FOLDER where `tests.wild.fetch` has put public kernels; --draws N surfaces for each file (12);
 --only WORD... in a kernel's name; --record.

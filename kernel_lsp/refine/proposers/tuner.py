@@ -4,8 +4,10 @@ Effects are taken to be roughly multiplicative: the time of a setting is the pro
 report refines that estimate. The next candidate is the one with the lowest estimate among the neighbours of the best
 settings so far (one tunable a step up or down, a size and the warps together, since one often pays with the other
 alone, or two tunables that were measured) and the combination of all changes that helped by themselves. When the
-neighbours are used up, settings drawn at random are tried. The search ends when many reports in a row brought no
-progress, or when everything left is expected to be much slower than the best.
+neighbours are used up, or expected to be much slower, settings far away are tried: the most promising of a few that are
+drawn at random, as the estimate says little there. The search ends when many reports in a row brought no progress.
+
+`tests/bench/tuner_rivals.py` holds this against random settings and Optuna's TPE.
 """
 
 import math
@@ -35,11 +37,12 @@ _HOPE = {
 }
 _STEP = 0.02  # expected gain lost with each further value in an order of promise
 _FAR = 0.08  # expected gain lost with each step beyond the measured values
-_HOPELESS = 0.06  # estimated loss against the best from which a setting is not tried
+_HOPELESS = 0.06  # estimated loss against the best from which a neighbour is not tried
 _FAILURE = 0.05  # estimated cost of a change that failed together with others
 _NOISE = 0.01  # a gain smaller than this is no progress
 _MARK_UP = 0.004
-_DRAWS = 200
+_DRAWS = 4  # at random, for one setting far away
+_FRUITLESS = 40  # draws of so many in a row, after which all settings count as tried
 
 
 @dataclass
@@ -181,11 +184,10 @@ class Tuner:
         for point in sorted(near, key=lambda point: (near[point], point)):
             if (candidate := self._form(point)) is not None:
                 return candidate
-        for _ in range(_DRAWS):
-            point = self._draw()
-            if point in self._tried or self._estimate(point, best) > limit:
-                continue
-            if (candidate := self._form(point)) is not None:
+        for _ in range(_FRUITLESS):
+            drawn = [point for _ in range(_DRAWS) if (point := self._draw()) not in self._tried]
+            far = min(drawn, key=lambda point: (self._estimate(point, best), point), default=None)
+            if far is not None and (candidate := self._form(far)) is not None:
                 return candidate
         return None
 

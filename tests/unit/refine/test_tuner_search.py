@@ -146,6 +146,22 @@ def test_gives_up_when_nothing_helps() -> None:
     assert len(seen) == 12
 
 
+def test_settings_far_away_are_tried_when_every_step_by_itself_is_slower() -> None:
+    def judge(candidate: Candidate) -> Feedback:
+        changed = sum(settings(candidate)[name] != settings(base())[name] for name in NAMES)
+        return timed(0.7 if changed > 2 else 1.2)
+
+    for seed in range(5):
+        tuner = Tuner(find_tunables(base(), "matmul_kernel", device_named("H100")), seed=seed, patience=30)
+        ratios: list[float] = []
+        while found := asyncio.run(tuner.next(4)):
+            for candidate in found:
+                tuner.tell(candidate, judge(candidate))
+                ratios.append(judge(candidate).ratio or 9.9)
+        assert min(ratios) == 0.7
+        assert len(ratios) < 100, "it ends by itself"
+
+
 def test_a_failed_value_ends_its_direction() -> None:
     def judge(candidate: Candidate) -> Feedback:
         return failed(Outcome.BUILD_FAILED) if settings(candidate)["BLOCK_M"] > 64 else timed(1.1)
