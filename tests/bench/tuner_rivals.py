@@ -6,7 +6,7 @@ the author wrote, an effect of each tunable, one of all together) agrees with wh
 drawn elsewhere. How much these matter differs by file and is drawn by how likely it makes the file's record, and the
 others' (empirical Bayes on a grid). A value that failed by itself fails, and so do all beyond it. Races have noise. The
 search that was recorded did not go on where it was slow, so the slope away from the author's settings may be too small,
-which favours who tries what is far: all is played twice, `as_learned` and `steeper`, by 10 % for each step.
+which favours who tries what is far: `--steeper 0.1` makes each step cost 10 % more.
 
 Rivals: `random`; Optuna's TPE as it is (`tpe`), told of the baseline, eight asked at a time with its constant liar, and
 with four random candidates at its start in place of ten (`tpe_early`); TPE that is given the tuner's first race
@@ -16,7 +16,7 @@ Counted: the true time of what looks best, over the base's, after 8, 16 and 32 j
 any rival or 2,000 random candidates reached; the difference to the tuner with a 95 % interval by resampling kernels.
 
 Options: --public FOLDER where `tests.wild.fetch` has put public kernels; --draws N surfaces for each file (12);
---only WORD... in a kernel's name; --record.
+--only WORD... in a kernel's name; --steeper LOG (0); --out NAME of the result; --record.
 """
 
 import argparse
@@ -57,7 +57,6 @@ NAME = "tuner_rivals"
 BUDGETS = (8, 16, 32)
 _RACE = 8
 _FEWEST = 5  # recorded settings of a file to learn from
-STEEPER = {"as_learned": 0.0, "steeper": 0.1}  # more cost of a step
 _FAR = 3.0  # steps from which on going further costs no more
 _ROUNDS = 50  # of weighing the scales
 _NOISE = 0.004  # of the log of a time, in a race
@@ -485,25 +484,23 @@ async def main() -> None:
     parser.add_argument("--public", type=Path)
     parser.add_argument("--draws", type=int, default=12)
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--steeper", type=float, default=0.0)
+    parser.add_argument("--out", default=NAME)
     parser.add_argument("--record", action="store_true")
     options = parser.parse_args()
     files, device = baselines(options.public), device_named("H200")
     every = [
         one for races in read_races() if races.kernel in files for one in recorded(races, files[races.kernel], device)
     ]
-    shares = plausible(every)
-    figures: dict[str, Any] = {"draws": options.draws}
-    for how, steeper in STEEPER.items():
-        rows: list[dict[str, Any]] = []
-        for one, share in zip(every, shares, strict=True):
-            if not options.only or any(word in one.kernel for word in options.only):
-                rows.append(await figures_of(one, share, options.draws, steeper))
-        figures[how] = {**summarise(rows), "rows": rows}
-        print(how)
-        for line in lines(figures[how]):
-            print(line, flush=True)
+    rows: list[dict[str, Any]] = []
+    for one, shares in zip(every, plausible(every), strict=True):
+        if not options.only or any(word in one.kernel for word in options.only):
+            rows.append(await figures_of(one, shares, options.draws, options.steeper))
+    summary = summarise(rows)
+    for line in lines(summary):
+        print(line)
     if options.record:
-        record(NAME, figures)
+        record(options.out, {"draws": options.draws, "steeper": options.steeper, **summary, "rows": rows})
 
 
 if __name__ == "__main__":
