@@ -28,7 +28,7 @@ class _Triton:
         return applied(REWRITES, base, kernel, device)
 
     def find_tunables(self, base: Candidate, kernel: str, device: Device) -> Space:
-        return triton.find_tunables(base, kernel)
+        return triton.find_tunables(base, kernel, device)
 
     def functions(self, text: str) -> dict[str, Span]:
         return definitions(text)

@@ -34,6 +34,9 @@ _HOPE = {
     Kind.GRID: -0.03,
     Kind.MIN_BLOCKS: 0.0,
     Kind.UNROLL: 0.0,
+    Kind.REGISTERS: 0.0,
+    Kind.LOOP: 0.0,
+    Kind.CACHE: 0.0,
 }
 _STEP = 0.02  # expected gain lost with each further value in an order of promise
 _FAR = 0.08  # expected gain lost with each step beyond the measured values

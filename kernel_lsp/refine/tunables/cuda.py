@@ -8,6 +8,7 @@ from tree_sitter import Node
 
 from kernel_lsp.device.architectures import BLOCK_THREADS
 from kernel_lsp.device.device import Device
+from kernel_lsp.refine.tunables.cuda_hints import add_cache_hints
 from kernel_lsp.refine.tunables.draft import Draft, Quantity, around, is_size
 from kernel_lsp.refine.tunables.space import Kind, Limit, SiteFile, Space, evaluate
 from kernel_lsp.refine.tunables.syntax import (
@@ -103,6 +104,7 @@ def find_tunables(base: Candidate, kernel: str, device: Device) -> Space:
     _add_launch_bounds(draft, definition, device.limits.threads)
     fixed = {constant.name for constant in _constants(root, definition)} | _template_names(definition)
     _add_unrolling(draft, definition, base.kernel.text, fixed)
+    add_cache_hints(draft, definition)
     return draft.space(base)
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from kernel_lsp.refine.tunables.space import (
@@ -15,7 +15,6 @@ from kernel_lsp.refine.tunables.space import (
     TunableSite,
     Value,
     evaluate,
-    formulas,
     names_in,
 )
 from kernel_lsp.refine.tunables.syntax import Number, NumberRole
@@ -176,16 +175,17 @@ class Draft:
             return True
         return False
 
-    def insert(self, place: SiteFile, at: int, text: str) -> None:
-        """Register `text` as a possible insertion at byte `at`."""
-        self.insertions.append(TunableSite(place, Span(at, at), text))
+    def insert(self, place: SiteFile, at: int | Span, text: str, when: str = "") -> None:
+        """Register `text` as a possible insertion at a byte, or in the place of a span; `when` is as in the site."""
+        span = at if isinstance(at, Span) else Span(at, at)
+        self.insertions.append(TunableSite(place, span, text, when))
 
     def space(self, base: Candidate) -> Space:
         """Return the finished space; quantities without a choice or a place keep their numbers."""
         live = {name: q for name, q in self.quantities.items() if len(q.choices) > 1}
         found = [*(TunableSite(place, span, text) for (place, span), text in self.sites.items()), *self.insertions]
-        sites = [TunableSite(site.place, site.span, self._settled(site.text, live)) for site in sorted(found)]
-        used = names_in(" ".join(formula for site in sites for formula in formulas(site.text)))
+        sites = [replace(site, text=self._settled(site.text, live)) for site in sorted(found)]
+        used = {name for site in sites for name in site.names}
         tunables = [
             Tunable(q.name, q.kind, q.value, q.choices, q.title, q.ordered, q.absent)
             for q in live.values()
@@ -194,7 +194,7 @@ class Draft:
         return Space(
             base=base,
             tunables=tuple(sorted(tunables, key=lambda tunable: _ORDER.index(tunable.kind))),
-            sites=tuple(site for site in sites if formulas(site.text)),
+            sites=tuple(site for site in sites if site.names),
             limits=tuple(Limit(self._final(limit.formula, live), limit.low, limit.high) for limit in self.limits),
         )
 

@@ -29,6 +29,9 @@ class Kind(StrEnum):
     GRID = "grid"
     MIN_BLOCKS = "min blocks"
     UNROLL = "unroll"
+    REGISTERS = "registers"
+    LOOP = "loop"
+    CACHE = "cache"
 
 
 class SiteFile(StrEnum):
@@ -83,11 +86,24 @@ class Tunable:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TunableSite:
-    """A stretch of one file that depends on tunables; `text` holds formulas over their names in braces."""
+    """A stretch of one file that depends on tunables.
+
+    Attributes:
+        place: the file.
+        span: the stretch; an empty one is a place to insert at.
+        text: what may stand there, with formulas over the names of tunables in braces.
+        when: a further tunable that it depends on, which need not be in the text.
+    """
 
     place: SiteFile
     span: Span
     text: str
+    when: str = ""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the tunables that it depends on."""
+        return names_in(" ".join((*formulas(self.text), self.when)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +199,8 @@ class Space:
                 return None
         edits: dict[SiteFile, list[Edit]] = {SiteFile.KERNEL: [], SiteFile.LAUNCH: []}
         for site in self.sites:
-            names = names_in(" ".join(formulas(site.text)))
             # A zero means that the whole text is absent.
-            if not names & changed or any(values[name] == 0 for name in names):
+            if not site.names & changed or any(values[name] == 0 for name in site.names):
                 continue
             text = _written(site.text, values, numbers)
             if text is None:

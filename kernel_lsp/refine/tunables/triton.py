@@ -1,4 +1,4 @@
-"""Find the tunables of a Triton kernel: its compile-time sizes, warps, stages, and the configs of its autotuner."""
+"""Find the tunables of a Triton kernel: its compile-time sizes, the options of its launch, its autotuner's configs."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,8 +7,9 @@ from itertools import zip_longest
 
 from tree_sitter import Node
 
+from kernel_lsp.device.device import Device
 from kernel_lsp.refine.tunables.draft import Draft, Quantity, around, is_size
-from kernel_lsp.refine.tunables.space import Kind, SiteFile, Space, Written
+from kernel_lsp.refine.tunables.space import Kind, Limit, SiteFile, Space, Written
 from kernel_lsp.refine.tunables.syntax import (
     NumberRole,
     Scope,
@@ -20,15 +21,18 @@ from kernel_lsp.refine.tunables.syntax import (
     python_scope,
     words,
 )
+from kernel_lsp.refine.tunables.triton_body import add_body_tunables
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.text import Span
 from kernel_lsp.source.trees import span_of, walk
 
 _MOST_ELEMENTS = 1 << 20  # tl.TRITON_MAX_TENSOR_NUMEL
 _MOST_CONFIGS = 16  # each one is compiled and timed by Triton on every new key
-_DEFAULTS = {"num_warps": 4, "num_stages": 3}  # of triton.compile for NVIDIA GPUs
+_DEFAULTS = {"num_warps": 4, "num_stages": 3, "maxnreg": 0}  # of triton.compile for NVIDIA GPUs; 0: no bound
 _WARPS = (1, 2, 4, 8, 16, 32)
 _STAGES = (1, 2, 3, 4, 5, 6, 7)
+_REGISTERS = (0, 64, 96, 128, 168)  # of a thread at most: what still lets 1,024, 640, 512 and 384 threads be resident
+_REGISTER_FILE = 1 << 16  # of a multiprocessor
 _DOT_LEAST = 16  # least extent of each dimension of tl.dot
 _PRODUCT = re.compile(r"(?i)(?:block|tile|b)_?(?:size)?_?([mnk])$|^([mnk])_?(?:block|tile)(?:_?size)?$")
 # Sizes along m, n and k, warps, stages: what the Triton tutorial and PyTorch's inductor use on Hopper for large
@@ -78,12 +82,13 @@ class _Config:
         return " ".join(f"{name}={value}" for name, value in (*self.constants, *self.options))
 
 
-def find_tunables(base: Candidate, kernel: str) -> Space:
-    """Return the settings of a Triton kernel, set by its wrapper or workload.
+def find_tunables(base: Candidate, kernel: str, device: Device) -> Space:
+    """Return the settings of a Triton kernel, set by its wrapper or workload, and the hints and loops inside it.
 
     Args:
         base: the kernel file, and the workload file where that holds the launch.
         kernel: the kernel's name.
+        device: the GPU that it is to run on.
 
     Returns:
         A space without tunables when the kernel is not in the file or nothing in it can be turned.
@@ -110,6 +115,10 @@ def find_tunables(base: Candidate, kernel: str) -> Space:
         _add_option(draft, launches, tuned, "num_warps", Kind.WARPS, _WARPS)
         if any(node.type in {"for_statement", "while_statement"} for node in walk(function)):
             _add_option(draft, launches, tuned, "num_stages", Kind.STAGES, _STAGES)
+        _add_option(draft, launches, tuned, "maxnreg", Kind.REGISTERS, _REGISTERS)
+        if {"maxnreg", "num_warps"} <= draft.quantities.keys():
+            draft.limits.append(Limit("maxnreg * num_warps * 32", 0, _REGISTER_FILE))
+    add_body_tunables(draft, function, device)
     persistent = "num_programs" in words(function)
     for launch in launches:
         _link_grid(draft, launch, persistent)
@@ -191,7 +200,7 @@ def _literal(node: Node, scope: Scope) -> tuple[int, Span] | None:
 def _add_option(
     draft: Draft, launches: list[_Launch], tuned: set[str], name: str, kind: Kind, choices: tuple[int, ...]
 ) -> None:
-    """Add `num_warps` or `num_stages`: a given literal, an override of a computed value, or the explicit default."""
+    """Add an option of a launch: a given literal, an override of a computed value, or the explicit default."""
     if name in tuned or any(launch.open_ended and name not in launch.arguments for launch in launches):
         return
     given = [launch.arguments.get(name) for launch in launches]
@@ -202,7 +211,7 @@ def _add_option(
         values = {literal[0] for literal in found if literal} | ({_DEFAULTS[name]} if None in given else set())
         if len(values) != 1:
             return
-        current, absent = values.pop(), "none"
+        current, absent = values.pop(), "unset"
     quantity = Quantity(name, kind, current, name, tuple(sorted({current, *choices})), absent=absent)
     draft.add(quantity)
     for node, launch in zip(given, launches, strict=True):
