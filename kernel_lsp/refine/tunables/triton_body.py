@@ -17,8 +17,7 @@ from kernel_lsp.refine.tunables.space import Kind, SiteFile, Written
 from kernel_lsp.refine.tunables.syntax import words
 from kernel_lsp.source.trees import span_of, walk
 
-_MOST_ACCESSES = 4
-_MOST_LOOPS = 3
+_MOST_LOADS, _MOST_STORES, _MOST_LOOPS = 3, 2, 3
 _BLACKWELL = 10  # major number of the architecture whose tensor cores write to a memory of their own
 _HINTS = ("eviction_policy", "cache_modifier")
 _FIRST, _LAST = (Written(name, f'eviction_policy="{name}"') for name in ("evict_first", "evict_last"))
@@ -40,8 +39,9 @@ def add_body_tunables(draft: Draft, function: Node, device: Device) -> None:
     """
     calls = [node for node in walk(function) if node.type == "call"]
     product = any(_name(call) == "tl.dot" for call in calls)
-    accesses = [call for call in calls if _name(call) == "tl.store" or (_name(call) == "tl.load" and not product)]
-    for call in accesses[:_MOST_ACCESSES]:
+    loads = [call for call in calls if _name(call) == "tl.load" and not product]
+    stores = [call for call in calls if _name(call) == "tl.store"]
+    for call in (*loads[:_MOST_LOADS], *stores[:_MOST_STORES]):
         _add_hint(draft, call)
     loops = [node for node in walk(function) if node.type == "for_statement"]
     for loop in loops[:_MOST_LOOPS]:
