@@ -365,12 +365,6 @@ MISALIGNED_TENSORS: Final = 4
 MISALIGNED_ELSEWHERE: Final = 2
 """Of these so many, by chance, are tried on each case after the first. Chosen: each takes two launches of a candidate
 and a recording, and most kernels have two or three tensors."""
-DISTANT_SPREADS: Final = 256.0
-"""Standard deviations by which `distant` inputs lie beyond where they were. Chosen: a variance as the difference of two
-means is off by half the square of that in units of rounding, one of what is left of the mean by a few times it."""
-DISTANT_LEAST: Final = 16.0
-"""Ratio of values to their spread, from which rounding the values themselves is what matters. Chosen: other families
-leave two or three."""
 TOUCHED_LEAST: Final = 4
 """Elements, at least, in which `touched` inputs differ from those before."""
 TOUCHED_ONE_IN: Final = 4096

@@ -43,7 +43,7 @@ def _words(value: object) -> object:
 
 INPUT_FAMILIES = (
     *("normal", "shifted", "large", "tiny", "ties", "sorted", "alternating", "above", "below", "outliers"),
-    *("distant", "vast", "minute", "spiked", "signed", "nonfinite", "nan", "nan-in-data", "infinite-in-data"),
+    *("vast", "minute", "spiked", "signed", "nonfinite", "nan", "nan-in-data", "infinite-in-data"),
     *("unaligned", "strided", "padded"),
     *(f"misaligned-{number}" for number in range(1, policy.MISALIGNED_TENSORS + 1)),
     "weights",

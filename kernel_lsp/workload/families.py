@@ -147,12 +147,6 @@ def _below(x: Tensor, generator: Generator) -> Tensor:
     return _above(x, generator).neg_() if bool((x < 0).any()) else x
 
 
-def _distant(x: Tensor, _: Generator) -> Tensor:
-    """Move values far from zero: a variance from the mean of squares, less the square of the mean, loses its digits."""
-    spread = torch.where(torch.isfinite(x), x, 0).double().std(correction=0)
-    return _finite_as(x, (x + policy.DISTANT_SPREADS * spread).to(x.dtype))
-
-
 def _nonfinite(x: Tensor, generator: Generator) -> Tensor:
     return _planted(x, [math.nan, math.inf, -math.inf] * 2, generator)
 
@@ -204,7 +198,6 @@ VALUE_FAMILIES = (
     Family("alternating", _alternating, coarse=True),
     Family("above", _above, coarse=True),
     Family("below", _below, coarse=True),
-    Family("distant", _distant, coarse=True, of_largest=True),
 )
 SIGNED = Family("signed", _signed, coarse=True)
 """Inputs of KernelBench's problems, and of others, are seldom negative, which leaves half of a function untested."""

@@ -51,8 +51,7 @@ def terms_by_output(
 def growth_of_sums(leaves: Leaves) -> float:
     """Return the factor by which partial sums along rows of inputs exceed the whole sums; the largest, or 0.
 
-    Where values lie far from zero it is the factor by which they exceed their spread, if that is larger: what is left
-    of such sums is their difference. All are root mean squares over rows; only the first rows of many are read.
+    Both are root mean squares over rows; only the first rows of many are read.
     """
     found = 0.0
     for _, tensor in _floating(leaves):
@@ -61,10 +60,7 @@ def growth_of_sums(leaves: Leaves) -> float:
             rows = own.reshape(-1, own.shape[-1])[: max(1, policy.GROWTH_SAMPLE_ELEMENTS // own.shape[-1])]
             sums = rows.double().cumsum(-1)
             growth = float(sums.abs().amax(-1).square().mean().sqrt() / sums[:, -1].square().mean().sqrt())
-            spread = rows.double().var(-1, correction=0).mean().sqrt()
-            distance = float(rows.double().square().mean().sqrt() / spread)
-            every = (growth, distance if distance >= policy.DISTANT_LEAST else 0.0)
-            found = max(found, *(one if math.isfinite(one) else 0.0 for one in every))
+            found = max(found, growth if math.isfinite(growth) else 0.0)
     return found
 
 

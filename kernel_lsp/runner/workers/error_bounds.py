@@ -53,8 +53,7 @@ class Sums:
     Attributes:
         terms: from how many each element is made.
         elements: how many there are.
-        growth: by how much the largest partial sum exceeds the last one, or values exceed what they differ by; 0 where
-            sums are as of terms in any order.
+        growth: by how much the largest partial sum exceeds the last one; 0 where it is as of terms in any order.
     """
 
     terms: float = 1.0
