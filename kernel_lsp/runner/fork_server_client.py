@@ -41,7 +41,7 @@ class ForkedZygote:
     def __init__(self, pid: int, handle: int) -> None:
         """Take its process id, and a pidfd, which is closed when the zygote has ended."""
         self.pid, self._handle = pid, handle
-        self._ended = False
+        self._end: asyncio.Future[None] | None = None  # of all who wait: a loop has one reader for each descriptor
 
     def kill(self) -> None:
         """Kill it.
@@ -49,23 +49,22 @@ class ForkedZygote:
         Raises:
             ProcessLookupError: it has ended.
         """
-        if self._ended:
+        if self._end is not None and self._end.done():
             raise ProcessLookupError
         signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
     async def wait(self) -> None:
         """Wait for its end."""
-        if self._ended:
-            return
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(self._handle, ended.set)
-        try:
-            await ended.wait()
-        finally:
-            loop.remove_reader(self._handle)
-        if not self._ended:  # another task may have waited too
-            self._ended = True
-            os.close(self._handle)
+        if self._end is None:
+            loop = asyncio.get_running_loop()
+            self._end = loop.create_future()
+            loop.add_reader(self._handle, self._note_end, loop, self._end)
+        await asyncio.shield(self._end)
+
+    def _note_end(self, loop: asyncio.AbstractEventLoop, end: "asyncio.Future[None]") -> None:
+        loop.remove_reader(self._handle)
+        os.close(self._handle)
+        end.set_result(None)
 
 
 class ForkServer:

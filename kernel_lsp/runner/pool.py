@@ -237,6 +237,7 @@ class Pool:
 
     async def _another(self, flavour: Flavour, gone: OpenZygote) -> OpenZygote:
         """Return a zygote in place of one that is gone; of several callers the first starts it."""
+        self._require_open()
         kind = self._zygote(flavour)
         task = self._zygotes.get(kind)
         if task is not None and task.done() and not _has_failed(task) and task.result() is gone:
@@ -289,7 +290,7 @@ class Pool:
             worker.kill()
         for program in self._programs:
             kill_session(program)
-        for task in self._zygotes.values():
+        for task in tuple(self._zygotes.values()):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, RunnerError):
                 await (await task).close()

@@ -19,6 +19,7 @@ from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.refine import run, search, workbench
 from kernel_lsp.refine.progress import SearchProgress
 from kernel_lsp.refine.strategies import Strategy
+from kernel_lsp.runner.turns import GpuTurns
 from kernel_lsp.source.candidate import SourceFile
 
 
@@ -85,7 +86,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def idle_session(budget: float) -> Any:
     """What a search asks of a session in which nothing can be timed."""
     chosen = Settings(refine=RefineSettings(budget=budget, strategy="tuner-only", untimed=True))
-    return SimpleNamespace(settings=chosen, device=target_device(None, ["sm_90"]), gpu=None, measured=None)
+    pool = SimpleNamespace(turns=GpuTurns())
+    return SimpleNamespace(settings=chosen, device=target_device(None, ["sm_90"]), gpu=None, measured=None, pool=pool)
 
 
 @pytest.mark.parametrize(

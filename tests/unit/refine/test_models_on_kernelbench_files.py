@@ -11,6 +11,7 @@ from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.model.errors import NoServerError, UnsuitedProfileError
 from kernel_lsp.model.profile import find_profile
+from kernel_lsp.pool.local import LocalPool
 from kernel_lsp.refine.batch import advance_batch, begin_batch
 from kernel_lsp.refine.dialogue.answer import ModelAnswer, RejectedAnswer
 from kernel_lsp.refine.dialogue.conversation import messages, tell
@@ -316,7 +317,7 @@ async def test_a_sweep_takes_modules_and_answers(tmp_path, monkeypatch):
         assert begin_batch(folder, (), settings) == batch
         assert batch.write == "cuda"
         for turn, answers in enumerate(((BROKEN, WRONG), (RIGHT, RIGHT)), 1):
-            stand = await advance_batch(batch, settings, store)
+            stand = await advance_batch(batch, settings, store, LocalPool((), settings))
             assert not stand.troubles
             lines = [json.loads(line) for line in (batch.turn(turn) / "requests.jsonl").read_text().splitlines()]
             asked.append([[m["content"] for m in line["body"]["messages"]] for line in lines])
@@ -326,7 +327,7 @@ async def test_a_sweep_takes_modules_and_answers(tmp_path, monkeypatch):
                 for line, one in zip(lines, said, strict=True)
             ]
             (batch.turn(turn) / "answers.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in made))
-        await advance_batch(batch, settings, store)
+        await advance_batch(batch, settings, store, LocalPool((), settings))
     assert [len(said) for said in asked[0]] == [1, 3], "the answer's own text is an earlier attempt"
     assert [len(said) for said in asked[1]] == [3, 5]
     assert 'scale_cuda.py:7: error: identifier "z" is undefined' in asked[1][0][-1]

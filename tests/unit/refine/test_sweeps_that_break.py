@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from test_sweeps_by_turns import KERNEL, WORKLOAD
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import KernelLspError, RunnerError
 from kernel_lsp.judge.target import Target
+from kernel_lsp.pool import lane
 from kernel_lsp.pool.local import LocalPool
 from kernel_lsp.refine import batch_lane
 from kernel_lsp.refine.batch import NOT_JUDGED, Batch, Stand, advance_batch
@@ -52,15 +54,15 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Exception]]:
             raise due[what].pop(0)
 
     @asynccontextmanager
-    async def opened(target: Target, *_: object) -> AsyncGenerator[None]:
+    async def opened(target: Target, *_: object) -> AsyncGenerator[SimpleNamespace]:
         break_if_due(target.source.path.name)
-        yield
+        yield SimpleNamespace(whole=True)
 
     async def judged(*arguments: Any) -> dict[str, Any]:
         break_if_due(arguments[4].answer.text)
         return {"told": "", "candidate": "c", "verdict": "v", "outcome": "SAME", "speedup": None}
 
-    monkeypatch.setattr(batch_lane, "open_session", opened)
+    monkeypatch.setattr(lane, "open_session", opened)
     monkeypatch.setattr(batch_lane, "_judge", judged)
     monkeypatch.setattr(batch_lane, "kernel_parts", lambda *_: (None, None, NoCandidates()))
     return due
@@ -112,7 +114,7 @@ async def test_what_no_session_can_be_opened_for_is_not_judged(
 ) -> None:
     faults["k0.cu"] = [RunnerError("the oracle process ended"), RunnerError("the oracle process ended again")]
     stand, lines = await advanced(begun(tmp_path / "sweep", 2), tmp_path)
-    assert [line["outcome"] for line in lines.values()] == [NOT_JUDGED, "SAME"]
+    assert [lines[f"000{n}-00"]["outcome"] for n in range(2)] == [NOT_JUDGED, "SAME"]
     assert "the oracle process ended again" in lines["0000-00"]["told"]
     assert (stand.judged, stand.waits_for, stand.troubles) == (2, None, ())
 

@@ -1,5 +1,6 @@
 """A zygote whose parent is gone leaves no process and no file, however it hears of it."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.runner import messages, protocol
+from kernel_lsp.runner.fork_server_client import ForkedZygote
 from kernel_lsp.runner.sessions import members
 
 ROOT = Path(__file__).parents[3]
@@ -121,3 +123,21 @@ def test_a_zygote_that_is_told_to_end_clears_away(parent):
     assert parent.process.wait(60) == 0
     assert await_no(worker)
     assert not parent.folder.parent.exists()
+
+
+def test_all_who_wait_for_a_forked_zygote_hear_of_its_end() -> None:
+    """A pool may close while a worker that it lost asks for another zygote: both end the same one."""
+
+    async def main() -> None:
+        process = subprocess.Popen(["sleep", "60"])
+        zygote = ForkedZygote(process.pid, os.pidfd_open(process.pid))
+        waiting = [asyncio.create_task(zygote.wait()) for _ in range(2)]
+        await asyncio.sleep(0)
+        zygote.kill()
+        async with asyncio.timeout(10):
+            await asyncio.gather(*waiting, zygote.wait())
+        process.wait()
+        with pytest.raises(ProcessLookupError):
+            zygote.kill()
+
+    asyncio.run(main())
