@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernel_lsp.source import findings, modules, triton
@@ -314,6 +314,7 @@ def bare(text: str) -> str:
     return "".join(text.split()).replace("\0", "").replace("\\", "")
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # of making texts, on a busy machine
 @given(FILES)
 def test_a_view_keeps_every_byte_and_every_line_of_any_file(text):
     view = device_view(text)
