@@ -85,7 +85,7 @@ def test_reported_intervals_cover_the_truth() -> None:
         if verdict.reported is not None
     ]
     assert len(covered) > 400
-    assert 0.92 <= share(covered) <= 0.98
+    assert share(covered) >= 0.95  # more: they allow for processes that differ by more than these simulated ones
 
 
 @by_untagged
