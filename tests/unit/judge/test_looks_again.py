@@ -15,7 +15,7 @@ from kernel_lsp import policy
 from kernel_lsp.judge.inputs import drawing
 from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.inputs.findings import Findings
-from kernel_lsp.judge.integrity import fresh_inputs, outside_clock
+from kernel_lsp.judge.integrity import fresh_inputs, launches, outside_clock
 from kernel_lsp.judge.integrity.fresh_inputs import FreshInputs, remembers
 from kernel_lsp.judge.integrity.launches import ObservedLaunches, check_launches, check_surroundings, check_timed
 from kernel_lsp.judge.integrity.outside_clock import Look, missing_share, seen_from_outside
@@ -592,3 +592,12 @@ def test_who_cannot_be_traced_where_the_baseline_can_is_rejected(baseline: str, 
     ruling = findings.ruling
     assert (ruling and ruling.outcome) == outcome
     assert ruling is None or "already enabled" in ruling.reason
+
+
+def test_a_trace_that_was_lost_is_taken_again_before_anybody_is_accused(monkeypatch: pytest.MonkeyPatch) -> None:
+    traces = [ObservedLaunches(untraced="the trace is empty"), ObservedLaunches()]
+    monkeypatch.setattr(launches, "observe", AsyncMock(side_effect=traces))
+    findings = Findings()
+    seen, _ = asyncio.run(check_launches(fake_harness(), fake_subject(), [CASE], ObservedLaunches(), findings))
+    assert seen is traces[1]
+    assert findings.ruling is None
