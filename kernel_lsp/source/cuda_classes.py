@@ -10,6 +10,7 @@ from difflib import SequenceMatcher
 from itertools import takewhile
 
 from kernel_lsp.source.outline import Declaration, code_only, outline
+from kernel_lsp.source.text import between_commas
 
 _KINDS = (b"struct", b"class")
 _CALLED = re.compile(rb"\boperator\s*\(\s*\)")
@@ -107,8 +108,4 @@ def _class(made: Declaration, code: bytes) -> Class | None:
 
 def _count(parameters: str) -> int:
     """Return how many parameters a template header has; commas in brackets part none."""
-    depth, commas = 0, 0
-    for character in parameters:
-        depth += (character in "<([") - (character in ">)]")
-        commas += character == "," and depth == 0
-    return commas + 1 if parameters.strip() else 0
+    return len(between_commas(parameters, "<([", ">)]")) if parameters.strip() else 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kernel_lsp.source.host_templates import calls_of, parameters_of, substituted
 from kernel_lsp.source.outline import Declaration, code_only, outline
 from kernel_lsp.source.python import expression_ast
-from kernel_lsp.source.text import between_commas
+from kernel_lsp.source.text import behind_brackets, between_commas
 
 _NAME = re.compile(rb"[A-Za-z_][\w:]*\s*\Z")
 _DIM3 = re.compile(r"\s*dim3\s*[({](.*)[)}]\s*", re.DOTALL)
@@ -93,12 +93,11 @@ def find_host_launches(text: str) -> tuple[HostLaunch, ...]:
 
 def _passed(behind: str) -> tuple[str, ...]:
     """Return the arguments of the call that stands at the beginning of a text; empty if none does."""
-    call, depth = behind.lstrip(), 0
-    for at, character in enumerate(call if call.startswith("(") else ""):
-        depth += (character == "(") - (character == ")")
-        if depth == 0:
-            return tuple(part.strip() for part in between_commas(call[1:at]))
-    return ()
+    call = behind.lstrip()
+    given = call[: behind_brackets(call)]
+    if not given.startswith("(") or given.count("(") != given.count(")"):
+        return ()
+    return tuple(part.strip() for part in between_commas(given[1:-1]))
 
 
 def _meanings(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from kernel_lsp.source.cuda_classes import Class, functor, template_argument
 from kernel_lsp.source.kernel import Kernel
-from kernel_lsp.source.text import between_commas
+from kernel_lsp.source.text import behind_brackets, between_commas
 
 _TYPE = re.compile(r"(?:typename|class)\b\s*(?P<pack>\.\.\.)?\s*(?P<name>\w+)?\s*(?:=\s*(?P<default>.+))?", re.DOTALL)
 _VALUE = re.compile(r"(?P<kind>.+?)\s*(?P<pack>\.\.\.)?\s*\b(?P<name>\w+)\s*(?:=\s*(?P<default>.+))?", re.DOTALL)
@@ -106,17 +106,7 @@ def overload_of(kernel: Kernel, instance: str) -> str:
 
 def without_cast(expression: str) -> str:
     """Return the instance in an expression that `overload_of` has made."""
-    return expression if not expression.startswith("(") else expression[_closing(expression) :]
-
-
-def _closing(text: str) -> int:
-    """Return the offset after the bracket that closes the first."""
-    depth = 0
-    for at, character in enumerate(text):
-        depth += (character == "(") - (character == ")")
-        if depth == 0:
-            return at + 1
-    return len(text)
+    return expression if not expression.startswith("(") else expression[behind_brackets(expression) :]
 
 
 def _value(kind: str, name: str, number: int | None, beside: str) -> str:

@@ -85,6 +85,16 @@ def between_commas(text: str, opening: str = "([{", closing: str = ")]}") -> lis
     return parts
 
 
+def behind_brackets(text: str, brackets: str = "()") -> int:
+    """Return the position behind the bracket that closes the first one of a text; its length if none does."""
+    depth = 0
+    for at, character in enumerate(text):
+        depth += (character == brackets[0]) - (character == brackets[1])
+        if depth == 0:
+            return at + 1
+    return len(text)
+
+
 def indent_unit(text: str) -> str:
     """Return what a text indents by: a tab where its indented lines begin with tabs, else four blanks."""
     tabs = sum(line.startswith("\t") for line in text.split("\n"))

@@ -11,7 +11,7 @@ from kernel_lsp.source.cuda_classes import find_classes
 from kernel_lsp.source.host_launches import HostLaunch, find_host_launches
 from kernel_lsp.source.kernel import Kernel, Parameter
 from kernel_lsp.source.template_arguments import instance_of
-from kernel_lsp.source.text import between_commas
+from kernel_lsp.source.text import behind_brackets, between_commas
 from kernel_lsp.workload.array_indices import indices_of
 from kernel_lsp.workload.element_formula import formula_of
 from kernel_lsp.workload.flat_index import FlatIndex, flat_index, row_length
@@ -183,24 +183,14 @@ def _is_only_read(name: str, body: str) -> bool:
         before, after = body[: use.start()], body[use.end() :].lstrip()
         if re.search(r"\*\s*\(\s*\Z", before):  # `*(x + i)`
             inner = "(" + body[use.start() :]
-            if _ASSIGNED.match(inner[_closing(inner, "()") :]):
+            if _ASSIGNED.match(inner[behind_brackets(inner) :]):
                 return False
             continue
         if not after.startswith("[") or re.search(r"(?:(?<!&)&|\+\+|--)[\s(]*\Z", before):
             return False
-        if _ASSIGNED.match(after[_closing(after) :]):
+        if _ASSIGNED.match(after[behind_brackets(after, "[]") :]):
             return False
     return bool(uses)
-
-
-def _closing(text: str, brackets: str = "[]") -> int:
-    """Return the position after the bracket that closes the one at the beginning of a text."""
-    depth = 0
-    for at, character in enumerate(text):
-        depth += (character == brackets[0]) - (character == brackets[1])
-        if depth == 0:
-            return at + 1
-    return len(text)
 
 
 def _is_known(kind: str, templates: Collection[str]) -> bool:
@@ -273,7 +263,7 @@ def _grid(written: HostLaunch, kernel: Kernel, plan: DraftedCall, threads: int) 
 def _stripped(text: str) -> str:
     """Return an expression without brackets around the whole."""
     text = text.strip()
-    return _stripped(text[1:-1]) if text.startswith("(") and _closing(text, "()") == len(text) else text
+    return _stripped(text[1:-1]) if text.startswith("(") and behind_brackets(text) == len(text) else text
 
 
 def _threads(kernel: Kernel, written: HostLaunch | None) -> int:
