@@ -30,8 +30,7 @@ class GpuTurns:
         pieces: under way.
         changed: set whenever one of these has changed.
         free: bytes of the GPU's memory that were free before the first of the open sessions.
-        reserved: by session, bytes of these that it may come to take.
-        opened: the sessions that are open, or open now.
+        reserved: by session that is open, or opens now, bytes of these that it may come to take, or 0.
     """
 
     measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -42,7 +41,6 @@ class GpuTurns:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     free: int = 0
     reserved: "dict[SessionTurns, int]" = field(default_factory=lambda: dict[SessionTurns, int]())
-    opened: "set[SessionTurns]" = field(default_factory=lambda: set[SessionTurns]())
 
     async def until(self, free: Callable[[], bool]) -> None:
         """Wait until something is true."""
@@ -66,7 +64,7 @@ class SessionTurns:
     def enter(self) -> None:
         """Count the session among those that are open, until `leave`."""
         if self._turns is not None:
-            self._turns.opened.add(self)
+            self._turns.reserved[self] = 0
 
     @property
     def has_company(self) -> bool:
@@ -74,7 +72,7 @@ class SessionTurns:
 
         A context on a GPU takes longer the more there are: 0.12 s on an H200, 0.33 s beside 28.
         """
-        return self._turns is not None and bool(self._turns.opened - {self})
+        return self._turns is not None and bool(self._turns.reserved.keys() - {self})
 
     def clock(self) -> float:
         """Return seconds that pass only while the session does not wait for its turn."""
@@ -150,9 +148,10 @@ class SessionTurns:
     @property
     def others(self) -> tuple[int, int] | None:
         """Return bytes of memory that were free before other sessions, and those that they reserve; None if none do."""
-        if self._turns is None or not (taken := [n for one, n in self._turns.reserved.items() if one is not self]):
+        if self._turns is None:
             return None
-        return self._turns.free, sum(taken)
+        taken = sum(n for one, n in self._turns.reserved.items() if one is not self)
+        return (self._turns.free, taken) if taken else None
 
     def reserve(self, nbytes: int, free: int) -> None:
         """Reserve memory until `leave`; `free` is what is free without all sessions, in bytes."""
@@ -164,7 +163,6 @@ class SessionTurns:
         """Give back what is reserved, and count the session no more."""
         if self._turns is not None:
             self._turns.reserved.pop(self, None)
-            self._turns.opened.discard(self)
 
     @contextmanager
     def _waiting(self) -> Generator[None]:

@@ -119,7 +119,7 @@ def test_tools_are_kept_ready_by_a_session_that_has_the_gpu_to_itself(
 
     def refill(tools: SanitizerTools) -> None:
         turns = tools._turns._turns  # pyright: ignore[reportPrivateUsage]
-        open_then.append(len(turns.opened) if turns else 0)
+        open_then.append(len(turns.reserved) if turns else 0)
 
     monkeypatch.setattr(SanitizerTools, "may_wait", lambda *_: True)
     monkeypatch.setattr(SanitizerTools, "refill", refill)
