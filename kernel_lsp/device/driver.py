@@ -76,8 +76,7 @@ class ImportedMemory(_Bytes):
     """Device memory of another process, closed with the object."""
 
     def __init__(self, handle: bytes, nbytes: int) -> None:
-        ipc = cu.CUipcMemHandle()
-        ipc.reserved = handle
+        ipc = ipc_handle(handle)
         flags = cu.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
         super().__init__(int(check(cu.cuIpcOpenMemHandle(ipc, flags), "opening another process's memory")), nbytes)
 
@@ -88,7 +87,22 @@ class ImportedMemory(_Bytes):
 
 def export_memory(pointer: int) -> bytes:
     """Return the handle under which another process can open the allocation at `pointer`."""
-    return bytes(check(cu.cuIpcGetMemHandle(pointer), "sharing device memory").reserved)
+    return ipc_bytes(check(cu.cuIpcGetMemHandle(pointer), "sharing device memory"))
+
+
+# By address, for bindings before 13.5 give its bytes a name that later ones do not have.
+
+
+def ipc_handle(data: bytes) -> Any:
+    """Return CUDA's handle of shared memory with these bytes."""
+    handle = cu.CUipcMemHandle()
+    ctypes.memmove(handle.getPtr(), data, cu.CU_IPC_HANDLE_SIZE)
+    return handle
+
+
+def ipc_bytes(handle: Any) -> bytes:
+    """Return the bytes of CUDA's handle of shared memory."""
+    return ctypes.string_at(handle.getPtr(), cu.CU_IPC_HANDLE_SIZE)
 
 
 class Entry(Protocol):
