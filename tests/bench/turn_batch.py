@@ -3,10 +3,12 @@
 `python -m tests.bench.turn_batch --root KernelBench`: `kernel-lsp refine --turn-batch` of fourteen problems of level 1,
 two answers on each: recorded candidates of `tests/kernelbench`, and for problems 52 and 93, which none of these
 answers, the two below. The second sweep loses one of its workers by SIGKILL when a third of its answers is judged.
-Options: --root FOLDER; --problems N (14); --sweep whole or --sweep killed for one of both; --record.
+Options: --root FOLDER; --problems N (14); --sweep whole or --sweep killed for one of both; --keep FOLDER for what a
+sweep wrote, whose `data` `tests.bench.openings` reads; --record.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -139,67 +141,79 @@ def outcomes(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def kill_a_worker(run: subprocess.Popen[str]) -> str:
+def kill_a_worker(run: subprocess.Popen[bytes]) -> str:
     """Kill the worker that was started last, and return what it was."""
-    below = [one for one in psutil.Process(run.pid).children(recursive=True) if WORKER in " ".join(one.cmdline())]
-    latest = max(below, key=lambda one: one.create_time())
-    what = " ".join(latest.cmdline())[-80:]
+    below: list[tuple[float, psutil.Process, str]] = []
+    for one in psutil.Process(run.pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            below.append((one.create_time(), one, " ".join(one.cmdline())))
+    _, latest, what = max(row for row in below if WORKER in row[2])
     os.kill(latest.pid, signal.SIGKILL)
-    return what
+    return what[-80:]
 
 
-def sweep(root: Path, count: int, *, killing: bool) -> dict[str, Any]:
-    """Run a sweep, and return what came of its answers.
+def judge_all(folder: Path, known: dict[str, str], *, kill_after: int | None, begun: float) -> str | None:
+    """Run the command that judges the answers, printing each outcome, and return the worker that was killed, if any.
+
+    Raises:
+        AssertionError: the command failed or printed a traceback.
+    """
+    said, seen, killed = folder / "said.txt", 0, None
+    with said.open("wb") as out:
+        run = subprocess.Popen(command(folder), env=os.environ | known, stdout=out, stderr=subprocess.STDOUT)
+        ended = False
+        while not ended:
+            time.sleep(0.2)
+            ended = run.poll() is not None
+            found = outcomes(folder)
+            for one in found[seen:]:
+                print(f"{time.monotonic() - begun:7.1f} s  {one['custom_id']} {one['outcome']}", flush=True)
+            seen = len(found)
+            if kill_after is not None and killed is None and not ended and seen >= kill_after:
+                killed = kill_a_worker(run)
+                print(f"killed {killed}", flush=True)
+    text = said.read_text()
+    assert run.returncode == 0, text
+    assert "Traceback" not in text, text
+    return killed
+
+
+def sweep(root: Path, count: int, folder: Path, *, killing: bool) -> dict[str, Any]:
+    """Run a sweep in an empty folder, and return what came of its answers.
 
     Raises:
         AssertionError: the command failed, printed a traceback, or left an answer without an outcome.
     """
     problems = problem_files(root, count)
-    with tempfile.TemporaryDirectory(prefix="kl-") as scratch:
-        folder = Path(scratch)
-        known = {
-            "KERNEL_LSP_PATHS_DATA": str(folder / "data"),
-            "KERNEL_LSP_PATHS_CACHE": str(folder / "cache"),
-            "KERNEL_LSP_MODEL_PROFILE": "general",
-            "KERNEL_LSP_MODEL_NAME": "files",
-            "KERNEL_LSP_REFINE_TURNS": "1",
-            "KERNEL_LSP_REFINE_UNTIMED": "true",  # without a GPU the emulator judges
-            "KERNEL_LSP_REFINE_TRAJECTORIES": str(TRAJECTORIES),
-            "KERNEL_LSP_RUNNER_WARM_MINUTES": "0",  # so that its workers are its own, and one can be killed
-        }
-        begun = time.monotonic()
-        given = command(folder, *problems.values(), "--write", "cuda")
-        first = subprocess.run(given, env=os.environ | known, capture_output=True, text=True, check=False)
-        assert first.returncode == 0, first.stderr
-        asked = write_answers(folder, problems)
-        asking = round(time.monotonic() - begun, 1)
-        print(f"{asked} requests in {asking} s", flush=True)
-        pipe = subprocess.PIPE
-        run = subprocess.Popen(command(folder), env=os.environ | known, stdout=pipe, stderr=pipe, text=True)
-        killed = None
-        while killing and run.poll() is None and killed is None:
-            time.sleep(0.2)
-            if len(outcomes(folder)) >= asked // 3:
-                killed = kill_a_worker(run)
-        try:
-            out, err = run.communicate()
-        except KeyboardInterrupt:
-            taken = time.monotonic() - begun
-            print(f"cut off after {len(outcomes(folder))} of {asked} answers, {taken:.1f} s", flush=True)
-            raise
-        assert run.returncode == 0, err
-        assert "Traceback" not in out + err, err
-        found = outcomes(folder)
-        assert len({one["custom_id"] for one in found}) == asked
-        results = Counter(one["outcome"] for one in found)
-        return {
-            "answers": asked,
-            "results": dict(results.most_common()),
-            "not_judged": results[NOT_JUDGED],
-            "killed": killed,
-            "asking_s": asking,
-            "seconds": round(time.monotonic() - begun, 1),
-        }
+    known = {
+        "KERNEL_LSP_PATHS_DATA": str(folder / "data"),
+        "KERNEL_LSP_PATHS_CACHE": str(folder / "cache"),
+        "KERNEL_LSP_MODEL_PROFILE": "general",
+        "KERNEL_LSP_MODEL_NAME": "files",
+        "KERNEL_LSP_REFINE_TURNS": "1",
+        "KERNEL_LSP_REFINE_UNTIMED": "true",  # without a GPU the emulator judges
+        "KERNEL_LSP_REFINE_TRAJECTORIES": str(TRAJECTORIES),
+        "KERNEL_LSP_RUNNER_WARM_MINUTES": "0",  # so that its workers are its own, and one can be killed
+    }
+    begun = time.monotonic()
+    given = command(folder, *problems.values(), "--write", "cuda")
+    first = subprocess.run(given, env=os.environ | known, capture_output=True, text=True, check=False)
+    assert first.returncode == 0, first.stderr
+    asked = write_answers(folder, problems)
+    asking = round(time.monotonic() - begun, 1)
+    print(f"{asked} requests in {asking} s", flush=True)
+    killed = judge_all(folder, known, kill_after=asked // 3 if killing else None, begun=begun)
+    found = outcomes(folder)
+    assert len({one["custom_id"] for one in found}) == asked
+    results = Counter(one["outcome"] for one in found)
+    return {
+        "answers": asked,
+        "results": dict(results.most_common()),
+        "not_judged": results[NOT_JUDGED],
+        "killed": killed,
+        "asking_s": asking,
+        "seconds": round(time.monotonic() - begun, 1),
+    }
 
 
 def main() -> None:
@@ -208,11 +222,15 @@ def main() -> None:
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--problems", type=int, default=14)
     parser.add_argument("--sweep", choices=SWEEPS)
+    parser.add_argument("--keep", type=Path)
     parser.add_argument("--record", action="store_true")
     options = parser.parse_args()
     found: dict[str, Any] = {"problems": list(problem_files(options.root, options.problems))}
     for name in [options.sweep] if options.sweep else SWEEPS:
-        found[name] = sweep(options.root, options.problems, killing=name == "killed")
+        with tempfile.TemporaryDirectory(prefix="kl-") as scratch:
+            folder = (options.keep or Path(scratch)) / name
+            folder.mkdir(parents=True)
+            found[name] = sweep(options.root, options.problems, folder, killing=name == "killed")
     print(json.dumps(found, indent=1))
     if options.record:
         print(record("_".join(filter(None, (NAME, options.sweep))), found))
