@@ -6,34 +6,33 @@ from kernel_lsp.device.device import Device
 from kernel_lsp.refine.guards.cuda_text import CudaGuards
 from kernel_lsp.refine.guards.site import Guards
 from kernel_lsp.refine.language import RefinePart
-from kernel_lsp.refine.rewrites import (
-    Rewrite,
-    applied,
-    block_atomics,
-    block_rows,
-    bulk_copies,
+from kernel_lsp.refine.rewrites import Rewrite, applied
+from kernel_lsp.refine.rewrites.accesses import (
     cache_row,
     grid_stride,
     halo_tile,
     multi_element,
-    one_thread,
-    online_softmax,
     pad_shared,
-    parallel_rows,
-    register_sums,
-    register_tile,
     restrict,
     row_window,
-    shared_bins,
-    split_columns,
     strength_reduce,
     swap_axes,
-    tile_product,
     transpose_tile,
     two_axes,
     vectorize,
+)
+from kernel_lsp.refine.rewrites.copies import bulk_copies
+from kernel_lsp.refine.rewrites.products import register_tile, tile_product, warpgroup_products
+from kernel_lsp.refine.rewrites.reductions import (
+    block_atomics,
+    block_rows,
+    one_thread,
+    online_softmax,
+    parallel_rows,
+    register_sums,
+    shared_bins,
+    split_columns,
     warp_shuffle,
-    warpgroup_products,
 )
 from kernel_lsp.refine.tunables import cuda
 from kernel_lsp.refine.tunables.space import Space

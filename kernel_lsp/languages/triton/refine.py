@@ -6,7 +6,8 @@ from kernel_lsp.device.device import Device
 from kernel_lsp.refine.guards.python_text import PythonGuards
 from kernel_lsp.refine.guards.site import Guards
 from kernel_lsp.refine.language import RefinePart
-from kernel_lsp.refine.rewrites import Rewrite, applied, cache_hints, persistent, pipelined_loop, whole_row
+from kernel_lsp.refine.rewrites import Rewrite, applied
+from kernel_lsp.refine.rewrites.triton import cache_hints, persistent, pipelined_loop, whole_row
 from kernel_lsp.refine.tunables import triton
 from kernel_lsp.refine.tunables.space import Space
 from kernel_lsp.source.candidate import Candidate

@@ -3,6 +3,9 @@
 A rewrite is a function of a kernel file, the workload file that launches it, if any, one kernel of the file, and the
 target device. Its result is only a candidate: the judge compiles, verifies and times it. Rewrites can be chained, each
 on the text of another's candidate. `languages/LANGUAGE/refine.py` lists those of a language.
+
+Each family of rewrites has a folder: `reductions`, `accesses`, `products` and `copies` for CUDA, and `triton`. Those
+for CUDA stand on `writing`, and that on `reading`; imports run in this order, never back.
 """
 
 import logging

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rewrite_support import Rewrite, host_runner, ptx, rewritten
 
-from kernel_lsp.refine.rewrites import block_atomics, shared_bins
+from kernel_lsp.refine.rewrites.reductions import block_atomics, shared_bins
 from kernel_lsp.source.candidate import Candidate
 
 SUM = """

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rewrite_support import host_runner, ptx, rewritten
 
-from kernel_lsp.refine.rewrites.block_rows import rewrite
+from kernel_lsp.refine.rewrites.reductions.block_rows import rewrite
 from kernel_lsp.source.candidate import Candidate
 
 ROWS, COLUMNS = 5, 150

@@ -4,12 +4,12 @@ import pytest
 from rewrite_support import checked, cuda_kernel, ptx, rewritten
 from staged_kernels import BODIES, BODIES_WORKLOAD, GROUPED, KERNELS, PLAIN, PLAIN_WORKLOAD, product_workload
 
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
-from kernel_lsp.refine.rewrites.bulk_copies import block_shape, rewrite, staged
-from kernel_lsp.refine.rewrites.bulk_groups import in_bulk
-from kernel_lsp.refine.rewrites.copy_groups import find_copy_groups
-from kernel_lsp.refine.rewrites.serial_loops import NotApplicableError
-from kernel_lsp.refine.rewrites.staged_loops import find_staged_loop
+from kernel_lsp.refine.rewrites.copies.bulk_copies import block_shape, rewrite, staged
+from kernel_lsp.refine.rewrites.copies.bulk_groups import in_bulk
+from kernel_lsp.refine.rewrites.copies.copy_groups import find_copy_groups
+from kernel_lsp.refine.rewrites.copies.staged_loops import find_staged_loop
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree
+from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels
 from tests.sampling import params

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rewrite_support import host_runner, ptx, rewritten, unaligned
 
-from kernel_lsp.refine.rewrites.cache_row import rewrite
+from kernel_lsp.refine.rewrites.accesses.cache_row import rewrite
 
 LAYERNORM = """
 __device__ float block_sum(float v, float* scratch) {

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from rewrite_support import checked, ptx, rewritten
 
-from kernel_lsp.refine.rewrites.two_axes import rewrite
+from kernel_lsp.refine.rewrites.accesses.two_axes import rewrite
 
 SCORES = """
 __global__ void scores(const float* q, const float* k, float* s, int B, int H, int T, int D) {

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rewrite_support import host_runner, ptx, rewritten
 
-from kernel_lsp.refine.rewrites.grid_stride import rewrite
+from kernel_lsp.refine.rewrites.accesses.grid_stride import rewrite
 
 CLAMPED_ADD = """
 __global__ void clamped_add(const float* x, const float* y, float* z, int rows, int cols) {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rewrite_support import Rewrite, host_runner, ptx, rewritten
 
-from kernel_lsp.refine.rewrites import halo_tile, row_window
+from kernel_lsp.refine.rewrites.accesses import halo_tile, row_window
 
 NAIVE = Path(__file__).parents[2] / "fixtures/naive"
 HEIGHT, WIDTH = 37, 45

@@ -3,8 +3,8 @@
 import pytest
 from rewrite_support import rewritten
 
-from kernel_lsp.refine.rewrites.multi_element import rewrite as more_elements
-from kernel_lsp.refine.rewrites.tile_product import rewrite as tiles
+from kernel_lsp.refine.rewrites.accesses.multi_element import rewrite as more_elements
+from kernel_lsp.refine.rewrites.products.tile_product import rewrite as tiles
 
 PRODUCT = """
 __global__ void product(const float* a, const float* b, float* c, int m, int n, int k) {

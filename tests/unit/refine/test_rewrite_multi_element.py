@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rewrite_support import host_runner, ptx, rewritten
 
-from kernel_lsp.refine.rewrites.multi_element import rewrite
+from kernel_lsp.refine.rewrites.accesses.multi_element import rewrite
 
 SWIGLU = """
 __global__ void swiglu(const float* __restrict__ gate, const float* __restrict__ up, float* __restrict__ y, int n) {

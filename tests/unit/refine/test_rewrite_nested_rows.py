@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from rewrite_support import checked, ptx, rewritten
 
-from kernel_lsp.refine.rewrites.parallel_rows import rewrite
+from kernel_lsp.refine.rewrites.reductions.parallel_rows import rewrite
 
 CHANNELS = """
 __global__ void channels(const float* x, float* y, int N, int C, int S) {

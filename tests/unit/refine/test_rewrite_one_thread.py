@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rewrite_support import host_runner, ptx, rewritten
 
-from kernel_lsp.refine.rewrites.one_thread import rewrite
+from kernel_lsp.refine.rewrites.reductions.one_thread import rewrite
 
 TOTAL = """
 __global__ void normalise(const float* in, float* out, float* scale, int n) {

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rewrite_support import host_runner, ptx, rewritten
 
-from kernel_lsp.refine.rewrites.online_softmax import rewrite
+from kernel_lsp.refine.rewrites.reductions.online_softmax import rewrite
 
 SOFTMAX = """
 __device__ float block_max(float v, float* scratch) {

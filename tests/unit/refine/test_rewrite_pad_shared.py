@@ -1,7 +1,7 @@
 import pytest
 from rewrite_support import ptx, rewritten
 
-from kernel_lsp.refine.rewrites.pad_shared import rewrite
+from kernel_lsp.refine.rewrites.accesses.pad_shared import rewrite
 
 TRANSPOSE = """
 #include <cuda_fp16.h>

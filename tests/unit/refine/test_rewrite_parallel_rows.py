@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rewrite_support import host_runner, ptx, rewritten
 
-from kernel_lsp.refine.rewrites.parallel_rows import rewrite
+from kernel_lsp.refine.rewrites.reductions.parallel_rows import rewrite
 from kernel_lsp.source.candidate import Candidate
 
 ROWS, COLUMNS = 6, 77

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rewrite_support import host_runner, ptx, rewritten
 
-from kernel_lsp.refine.rewrites.parallel_rows import rewrite
+from kernel_lsp.refine.rewrites.reductions.parallel_rows import rewrite
 
 NAIVE = Path(__file__).parents[2] / "fixtures/naive"
 TEXT, LAUNCH = (NAIVE / "argmax.cu").read_text(), (NAIVE / "argmax_workload.py").read_text()

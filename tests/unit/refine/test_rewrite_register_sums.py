@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rewrite_support import host_runner, ptx, rewritten
 
-from kernel_lsp.refine.rewrites.register_sums import rewrite
+from kernel_lsp.refine.rewrites.reductions.register_sums import rewrite
 
 ROWS, COLUMNS = 5, 70
 ROW_SUMS = """

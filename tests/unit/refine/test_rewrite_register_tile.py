@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from rewrite_support import host_runner, ptx, rewritten
 
-from kernel_lsp.refine.rewrites.register_tile import rewrite
+from kernel_lsp.refine.rewrites.products.register_tile import rewrite
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.files import find_kernels
 

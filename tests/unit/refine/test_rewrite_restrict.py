@@ -1,7 +1,7 @@
 import pytest
 from rewrite_support import ptx, rewritten
 
-from kernel_lsp.refine.rewrites.restrict import rewrite
+from kernel_lsp.refine.rewrites.accesses.restrict import rewrite
 
 LAYERNORM_ROW = """
 __global__ void scale_rows(float* x, float *weight, float* y, const float* bias, int cols) {

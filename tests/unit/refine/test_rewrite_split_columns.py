@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rewrite_support import host_runner, ptx, rewritten
 
-from kernel_lsp.refine.rewrites.split_columns import rewrite
+from kernel_lsp.refine.rewrites.reductions.split_columns import rewrite
 from kernel_lsp.source.candidate import Candidate
 
 ROWS, COLUMNS = 45, 21

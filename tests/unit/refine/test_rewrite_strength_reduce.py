@@ -3,7 +3,7 @@ import re
 import pytest
 from rewrite_support import ptx, rewritten
 
-from kernel_lsp.refine.rewrites.strength_reduce import rewrite
+from kernel_lsp.refine.rewrites.accesses.strength_reduce import rewrite
 
 BROADCAST = """
 __global__ void add_channels(const float* x, const float* bias, float* y, {n} n, int plane, int channels) {{

@@ -7,7 +7,7 @@ import pytest
 from rewrite_support import host_runner, ptx, rewritten
 
 from kernel_lsp.device.device import device_named
-from kernel_lsp.refine.rewrites.tile_product import rewrite
+from kernel_lsp.refine.rewrites.products.tile_product import rewrite
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rewrite_support import host_runner, ptx, rewritten
 
-from kernel_lsp.refine.rewrites.transpose_tile import rewrite
+from kernel_lsp.refine.rewrites.accesses.transpose_tile import rewrite
 from kernel_lsp.source.candidate import Candidate
 
 ROWS, COLUMNS = 37, 45

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from rewrite_triton_support import interpret, ptx, rewritten
 
-from kernel_lsp.refine.rewrites import cache_hints, persistent, pipelined_loop, whole_row
+from kernel_lsp.refine.rewrites.triton import cache_hints, persistent, pipelined_loop, whole_row
 
 LAYERNORM = """
 import torch

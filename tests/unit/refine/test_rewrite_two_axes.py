@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rewrite_support import host_runner, ptx, rewritten
 
-from kernel_lsp.refine.rewrites.two_axes import rewrite
+from kernel_lsp.refine.rewrites.accesses.two_axes import rewrite
 
 ROWS, COLUMNS = 11, 7
 GATE = """

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rewrite_support import host_runner, ptx, rewritten, unaligned
 
-from kernel_lsp.refine.rewrites.vectorize import rewrite
+from kernel_lsp.refine.rewrites.accesses.vectorize import rewrite
 
 BIAS_GELU = """
 __device__ float gelu(float x) { return 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x))); }

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rewrite_support import host_runner, ptx, rewritten
 
-from kernel_lsp.refine.rewrites.warp_shuffle import rewrite
+from kernel_lsp.refine.rewrites.reductions.warp_shuffle import rewrite
 
 ROW_STATISTICS = """
 __global__ void row_statistics(const float* x, float* y, int cols) {

@@ -5,10 +5,10 @@ import pytest
 from rewrite_support import cuda_kernel, rewritten, warnings
 from tensor_core_kernels import KERNELS, LDMATRIX, LOADS, STAGES, WMMA, workload
 
-from kernel_lsp.refine.rewrites.ast_cuda import KernelTree
-from kernel_lsp.refine.rewrites.bulk_copies import block_shape
-from kernel_lsp.refine.rewrites.serial_loops import NotApplicableError
-from kernel_lsp.refine.rewrites.warpgroup_products import rewrite, with_warpgroups
+from kernel_lsp.refine.rewrites.copies.bulk_copies import block_shape
+from kernel_lsp.refine.rewrites.products.warpgroup_products import rewrite, with_warpgroups
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree
+from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
 from kernel_lsp.source.candidate import SourceFile
 from tests.sampling import params
 from tests.unit.refine.test_rewrite_bulk_copies import checked

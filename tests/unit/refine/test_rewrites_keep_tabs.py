@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from kernel_lsp.device.device import device_named
-from kernel_lsp.refine.rewrites import applied, parallel_rows
+from kernel_lsp.refine.rewrites import applied
+from kernel_lsp.refine.rewrites.reductions import parallel_rows
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Language

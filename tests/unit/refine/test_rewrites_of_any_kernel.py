@@ -75,7 +75,7 @@ def test_one_that_fails_is_named_and_costs_nothing_else(caplog: pytest.LogCaptur
         text = apply_edits(base.kernel.text, [Edit(Span(0, 6), ""), Edit(Span(3, 9), "")])
         yield replace(base, kernel=SourceFile(base.kernel.path, text))
 
-    overlaps.__module__ = "kernel_lsp.refine.rewrites.overlaps"
+    overlaps.__module__ = "kernel_lsp.refine.rewrites.accesses.overlaps"
     found = applied([overlaps, works], base, kernel, device_named("H100"))
     assert [candidate.label for candidate in found] == ["first", "works"]
     assert [record.getMessage() for record in caplog.records] == ["the rewrite `overlaps` failed on the kernel `f`"]

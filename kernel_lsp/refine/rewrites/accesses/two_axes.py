@@ -1,0 +1,141 @@
+"""Give a flat launch whose number is divided into row and column two axes: the hardware counts both, nothing divides.
+
+A GPU has no instruction for `i = n / width` and `j = n % width`. Two axes of threads have both numbers at hand, and the
+rewrites of products, transposed copies and stencils, which look for two axes, follow in the same step. Where the rows
+of each matrix of a batch are counted anew, `i = n / width % height`, the third axis of the grid counts the matrices.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from tree_sitter import Node
+
+from kernel_lsp.device.device import Device
+from kernel_lsp.refine.rewrites import followed_by
+from kernel_lsp.refine.rewrites.accesses import halo_tile, row_window, transpose_tile
+from kernel_lsp.refine.rewrites.accesses.flat_division import Digit, FlatDivision, find_division
+from kernel_lsp.refine.rewrites.products import tile_product
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at, only_returns, whole_line
+from kernel_lsp.refine.rewrites.reading.scopes import Scopes
+from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
+from kernel_lsp.refine.rewrites.reading.thread_rows import ThreadRows, compared, condition_parts, find_thread_rows
+from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, closed, find_launches, relaunched, spelled
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.text import Edit, Span
+from kernel_lsp.source.trees import field, span_of, text_of
+
+_WIDTH, _HEIGHT = 32, 8  # threads of a block: whole warps along rows
+
+
+def _without(text: str, gone: Sequence[Node]) -> list[Edit]:
+    """Return the edits that take declarators out of their declarations, which vanish with their last one."""
+    edits: list[Edit] = []
+    for statement in dict.fromkeys(node.parent for node in gone):
+        assert statement is not None, "a declarator stands in a declaration"
+        every = statement.children_by_field_name("declarator")
+        if all(node in gone for node in every):
+            edits.append(Edit(whole_line(text, span_of(statement)), ""))
+            continue
+        first = next(at for at, node in enumerate(every) if node not in gone)
+        for at, node in enumerate(every):
+            if node in gone:
+                before, behind = every[at - 1].end_byte, every[min(at + 1, len(every) - 1)].start_byte
+                edits.append(Edit(Span(before, node.end_byte) if at > first else Span(node.start_byte, behind), ""))
+    return edits
+
+
+def _declarator(digit: Digit) -> Node:
+    """Return the declarator of a variable.
+
+    Raises:
+        NotApplicableError: the variable is not declared by one of a plain name.
+    """
+    node = digit.value.parent
+    if node is None or node.type != "init_declarator" or field(node, "declarator").type != "identifier":
+        raise NotApplicableError("a declaration of another form")
+    return node
+
+
+def _of_batch(digit: Digit) -> str:
+    """Return the value of a part of the matrix's number."""
+    value = "blockIdx.z"
+    if digit.divisor.value != 1:
+        value += f" / {closed(spelled(digit.divisor))}"
+    return value if digit.base is None else f"{value} % {closed(spelled(digit.base))}"
+
+
+def _on_axes(use: MemoryUse, rows: ThreadRows, division: FlatDivision) -> list[Edit]:
+    """Return the edits of the kernel.
+
+    Raises:
+        NotApplicableError: its number or limit has another form.
+    """
+    tree, statement, guard = use.scopes.tree, rows.variable.declaration, rows.guard
+    if statement is None or guard is None or len(statement.children_by_field_name("declarator")) != 1:
+        raise NotApplicableError("several variables in a declaration")
+    text, name = tree.file.text, rows.variable.name
+    row, column = division.row.variable.name, division.column.variable.name
+    if use.scopes.named(row, statement.start_byte) or use.scopes.named(column, statement.start_byte):
+        raise NotApplicableError("names that are taken")
+    width, height = spelled(division.width), spelled(division.count)
+    gone = [_declarator(one) for one in (division.row, division.column, *division.unused)]
+    heads = [
+        f"{_type(gone[0])}{row} = blockIdx.y * blockDim.y + threadIdx.y;",
+        f"{_type(gone[1])}{column} = blockIdx.x * blockDim.x + threadIdx.x;",
+    ]
+    if division.others:
+        of_all = row if division.batches is None else f"(blockIdx.z * {closed(height)} + {row})"
+        heads.append(
+            f"{_type(statement.children_by_field_name('declarator')[0])}{name} = {of_all} * {closed(width)} + {column};"
+        )
+    edits = [Edit(span_of(statement), f"\n{indent_at(text, statement.start_byte)}".join(heads)), *_without(text, gone)]
+    edits += [Edit(whole_line(text, span_of(node)), "") for node in rows.feeding]
+    edits += [Edit(span_of(one.value), _of_batch(one)) for one in division.batch]
+    leaves = only_returns(field(guard, "consequence"))
+    for part in condition_parts(field(guard, "condition"), "||" if leaves else "&&"):
+        tested = compared(part, ">=" if leaves else "<")
+        if tested is not None and text_of(tested[0]) == name:
+            test = ("{} >= {} || {} >= {}" if leaves else "{} < {} && {} < {}").format(row, height, column, width)
+            return [*edits, Edit(Span(part.start_byte, part.end_byte), test)]
+    raise NotApplicableError("a limit of another form")
+
+
+def _type(declarator: Node) -> str:
+    """Return a declaration up to its first name."""
+    statement = declarator.parent
+    assert statement is not None, "a declarator stands in a declaration"
+    first = statement.children_by_field_name("declarator")[0]
+    return text_of(statement).encode()[: first.start_byte - statement.start_byte].decode()
+
+
+def _launched(division: FlatDivision, site: LaunchSite) -> list[Edit]:
+    amounts = (division.width, division.count, *([division.batches] if division.batches is not None else []))
+    along, down, *batches = (site.spelled(amount) for amount in amounts)
+    if along is None or down is None or None in batches:
+        raise NotApplicableError("the size is not known at a launch")
+    sizes = [site.ceil_div(along, _WIDTH), site.ceil_div(down, _HEIGHT), *filter(None, batches)]
+    return [site.with_grid(*sizes), site.with_block(str(_WIDTH), str(_HEIGHT))]
+
+
+def rewrite(
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, device: Device
+) -> Iterator[Candidate]:
+    """Yield the kernel with two axes as tiles, where it is a product or a transposed copy; then as it is."""
+    try:
+        tree = KernelTree(kernel_file, kernel)
+        if tree.collective(tree.body) or kernel.launch_bounds or "__shared__" in text_of(tree.body):
+            return
+        use = MemoryUse(Scopes(tree))
+        rows = find_thread_rows(use)
+        division = find_division(use, rows)
+        sites = find_launches(tree, workload_file)
+        if sites is None or any(text_of(n) != "1" for s in sites for k in (s.grid, s.block) for n in s.sizes(k)[1:]):
+            return
+        files = relaunched(tree, workload_file, sites, _on_axes(use, rows, division), partial(_launched, division))
+    except LookupError:
+        return
+    found = Candidate(kernel.language, *files, "rows and columns on two axes", "rewrite:two_axes")
+    for further in (tile_product.rewrite, transpose_tile.rewrite, row_window.rewrite, halo_tile.rewrite):
+        yield from followed_by(found, kernel, device, further)
+    yield found

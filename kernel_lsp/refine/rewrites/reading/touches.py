@@ -1,0 +1,85 @@
+"""Which accesses of threads that share a loop may meet in one element."""
+
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from kernel_lsp.refine.rewrites.reading.affine import number
+from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryAccess, MemoryUse, NotApplicableError, SerialLoop
+from kernel_lsp.source.trees import field, text_of
+
+_LOOPS = ("for_statement", "while_statement", "do_statement")
+
+
+@dataclass(frozen=True)
+class ThreadTouch:
+    """An access, and which thread makes it: the one that has the element, all of them, or the first alone."""
+
+    access: MemoryAccess
+    owner: str
+
+    def conflicts(self, other: "ThreadTouch") -> bool:
+        """Return True if two threads may touch one element here, and one of them writes."""
+        mine, its = self.access, other.access
+        if not (mine.written or its.written):
+            return False
+        if mine.may_touch(its):
+            same = mine.offset is not None and self.owner == other.owner and self.owner != "all"
+            return not (same and (self.owner == "first" or str(mine.offset) == str(its.offset)))
+        return False
+
+    def may_alias(self, other: "ThreadTouch", row: str | None) -> bool:
+        """Return True if pointers of two names may mean one element that two threads touch."""
+        mine, its = self.access, other.access
+        if not (mine.written or its.written) or mine.may_touch(its) or mine.pointer is None or its.pointer is None:
+            return False
+        if mine.pointer.restricted or its.pointer.restricted or mine.pointer.type != its.pointer.type:
+            return False
+        if mine.offset is None or its.offset is None:
+            return True
+        # Rows that would meet in any case do not count.
+        apart = row is not None and str(mine.offset.factor(row)) != str(its.offset.factor(row))
+        same = self.owner == other.owner != "all" and str(mine.offset) == str(its.offset)
+        return not (apart or same)
+
+
+def check_own_elements(use: MemoryUse, loop: SerialLoop, accesses: list[MemoryAccess]) -> None:
+    """Refuse a loop in which one iteration may touch what another one writes."""
+    counter = loop.variable.symbol
+    length = use.indices.of(loop.limit) - use.indices.of(loop.start)
+    if text_of(field(loop.condition, "operator")) == "<=":
+        length = length + number(1)
+    for one in (a for a in accesses if a.written):
+        if _is_atomic(one.node):
+            if any(other.may_touch(one) and not _is_atomic(other.node) for other in accesses):
+                raise NotApplicableError("an atomic that is read")
+            continue
+        by = one.offset.factor(counter) if one.offset is not None else None
+        if one.offset is None or by is None or by.value in (None, 0) or _is_nested(one.node, loop):
+            raise NotApplicableError("iterations may write one element")
+        for other in accesses:
+            if not other.may_touch(one) or other is one:
+                continue
+            apart = other.offset - one.offset if other.offset is not None else None
+            if apart is None or not (
+                apart.value == 0
+                or (apart.value is not None and abs(apart.value) < abs(by.value or 0))
+                or str(apart) in (str(length), str(one.offset - one.offset - length))
+            ):
+                raise NotApplicableError("iterations may touch one element")
+
+
+def _is_atomic(node: Node) -> bool:
+    while node.parent is not None and node.type in ("subscript_expression", "pointer_expression", "argument_list"):
+        node = node.parent
+    atomic = node.type == "call_expression" and text_of(field(node, "function")).startswith("atomic")
+    return atomic and node.parent is not None and node.parent.type == "expression_statement"
+
+
+def _is_nested(node: Node, loop: SerialLoop) -> bool:
+    parent = node.parent
+    while parent is not None and parent != loop.node:
+        if parent.type in _LOOPS:
+            return True
+        parent = parent.parent
+    return False

@@ -1,0 +1,145 @@
+"""Find the additions of a kernel's threads to elements that many of them share, and put work around its body."""
+
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, bare, indent_at, only_returns
+from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, Scopes
+from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
+from kernel_lsp.refine.rewrites.reading.thread_rows import compared, condition_parts
+from kernel_lsp.source.text import Edit, Span
+from kernel_lsp.source.trees import field, span_of, text_of, walk
+
+_TYPES = ("int", "unsigned", "unsigned int", "float", "double", "unsigned long long", "unsigned long long int")
+
+
+@dataclass(frozen=True)
+class AtomicAdd:
+    """`atomicAdd(address, value);`, whose result nobody takes.
+
+    Attributes:
+        call: the call.
+        pointer: what the address is counted from.
+        index: element; None for the first one.
+        value: summand.
+    """
+
+    call: Node
+    pointer: CudaVariable
+    index: Node | None
+    value: Node
+
+    @property
+    def address(self) -> str:
+        """Return the address as text."""
+        return text_of(field(self.call, "arguments").named_children[0])
+
+
+def atomic_adds(use: MemoryUse) -> list[AtomicAdd]:
+    """Return all additions to one array of a kernel that touches this array in no other way.
+
+    Arrays of other names are taken for other arrays: what threads read where others add has no certain value.
+
+    Raises:
+        NotApplicableError: there are none, or other accesses might see how far they are.
+    """
+    scopes, found = use.scopes, list[AtomicAdd]()
+    for node in walk(scopes.tree.body):
+        if node.type == "call_expression" and text_of(field(node, "function")) == "atomicAdd":
+            found.append(_addition(scopes, node))
+    pointers = {one.pointer.name for one in found}
+    if len(pointers) != 1 or found[0].pointer.type.rstrip("*") not in _TYPES:
+        raise NotApplicableError("no additions to one array")
+    added = [span_of(one.call) for one in found]
+    pointer = found[0].pointer
+    for access in use.accesses(scopes.tree.body):
+        if access.written and any(span.holds(span_of(access.node)) for span in added):
+            continue
+        if access.pointer is None or access.pointer is pointer:
+            raise NotApplicableError("the sums are touched in another way")
+    return found
+
+
+def _addition(scopes: Scopes, call: Node) -> AtomicAdd:
+    given = field(call, "arguments").named_children
+    if len(given) != 2 or call.parent is None or call.parent.type != "expression_statement":
+        raise NotApplicableError("a result that is used")
+    address, index = bare(given[0]), None
+    if address.type == "pointer_expression" and text_of(address).startswith("&"):
+        element = bare(field(address, "argument"))
+        indices = element.child_by_field_name("indices")
+        if element.type != "subscript_expression" or indices is None or len(indices.named_children) != 1:
+            raise NotApplicableError("an address of another form")
+        address, index = bare(field(element, "argument")), indices.named_children[0]
+    elif address.type == "binary_expression" and text_of(field(address, "operator")) == "+":
+        address, index = bare(field(address, "left")), field(address, "right")
+    pointer = scopes.of(address) if address.type == "identifier" else None
+    if pointer is None or not pointer.pointer or pointer.declaration is not None or pointer.changes:
+        raise NotApplicableError("an address of another form")
+    return AtomicAdd(call, pointer, index, given[1])
+
+
+def is_of_block(scopes: Scopes, node: Node | None) -> bool:
+    """Return True for an index that is the same for all threads of a block, and can be named at the body's end."""
+    if node is None:
+        return True
+    if any(n.type in ("call_expression", "subscript_expression", "update_expression") for n in walk(node)):
+        return False
+    if "threadIdx" in scopes.tree.canonical(node):
+        return False
+    for name in (n for n in walk(node) if n.type == "identifier"):
+        variable = scopes.of(name)
+        if variable is None:
+            if text_of(name) not in ("blockIdx", "gridDim", "blockDim"):
+                return False
+        elif variable.changes or (variable.declaration is not None and not _is_fixed(scopes, variable)):
+            return False
+    return True
+
+
+def _is_fixed(scopes: Scopes, variable: CudaVariable) -> bool:
+    outer = variable.declaration.parent if variable.declaration is not None else None
+    return outer == scopes.tree.body and variable.constant is not None and is_of_block(scopes, variable.constant)
+
+
+def around_body(tree: KernelTree, ahead: list[str], behind: list[str]) -> list[Edit]:
+    """Return the edits that put lines around a kernel's body, to whose end every thread comes.
+
+    `if (i >= n) return;` becomes a block, `if (i < n) { ... }`.
+
+    Raises:
+        NotApplicableError: a thread may leave elsewhere.
+    """
+    text, body = tree.file.text, tree.body
+    statements = [n for n in body.named_children if n.type != "comment"]
+    returns = [n for n in walk(body) if n.type == "return_statement"]
+    guards = [n for n in statements if n.type == "if_statement" and only_returns(field(n, "consequence"))]
+    if len(returns) != len(guards) or len(guards) > 1 or not statements:
+        raise NotApplicableError("threads that leave early")
+    pad = indent_at(text, statements[0].start_byte) or "    "
+    first, last = statements[0].start_byte, body.named_children[-1].end_byte
+    edits = [Edit(Span(first, first), "".join(f"{line}\n{pad}" for line in ahead))]
+    close = ""
+    if guards:
+        guard = guards[0]
+        if guard.child_by_field_name("alternative") is not None or guard == statements[-1]:
+            raise NotApplicableError("threads that leave early")
+        edits.append(Edit(span_of(guard), f"if ({_stays(field(guard, 'condition'))}) {{"))
+        data, begin = text.encode(), guard.end_byte
+        at = data.find(b"\n", begin, last)
+        while at >= 0:  # what follows stands in a block now
+            if data[at + 1 : at + 2] not in (b"\n", b"#"):
+                edits.append(Edit(Span(at + 1, at + 1), "    "))
+            at = data.find(b"\n", at + 1, last)
+        close = f"\n{pad}}}"
+    edits.append(Edit(Span(last, last), close + "".join(f"\n{pad}{line}" for line in behind)))
+    return edits
+
+
+def _stays(condition: Node) -> str:
+    """Return the condition under which a thread goes on."""
+    parts = [compared(part, ">=") for part in condition_parts(condition, "||")]
+    if all(part is not None for part in parts):
+        return " && ".join(f"{text_of(part[0])} < {text_of(part[1])}" for part in parts if part is not None)
+    return f"!{text_of(condition)}"

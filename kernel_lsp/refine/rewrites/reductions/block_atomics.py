@@ -1,0 +1,91 @@
+"""Add up the values of a block before one thread adds them to memory: atomics on one address go one after the other.
+
+Where each thread adds to an element that its whole block shares, threads gather in a variable of their own, the block
+combines these by shuffles, and its first thread adds the sum. A loop over the grid goes first where there is none, so
+that a few blocks for each multiprocessor are left to add.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+
+from kernel_lsp.device.device import Device
+from kernel_lsp.refine.rewrites import followed_by
+from kernel_lsp.refine.rewrites.accesses import grid_stride, vectorize
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at
+from kernel_lsp.refine.rewrites.reading.scopes import Scopes
+from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
+from kernel_lsp.refine.rewrites.reductions.atomic_adds import AtomicAdd, around_body, atomic_adds, is_of_block
+from kernel_lsp.refine.rewrites.reductions.team import block_team, defined_before
+from kernel_lsp.refine.rewrites.writing.launch_sites import find_launches
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.text import Edit
+from kernel_lsp.source.trees import field, span_of, text_of, walk
+
+
+def _combined(tree: KernelTree) -> KernelTree:
+    """Return the kernel with one addition for each block.
+
+    Raises:
+        NotApplicableError: its additions do not go to one element, or threads leave before its end.
+    """
+    if tree.collective(tree.body):
+        raise NotApplicableError("threads meet already")
+    use = MemoryUse(Scopes(tree))
+    found = atomic_adds(use)
+    if len({one.address for one in found}) != 1 or not all(is_of_block(use.scopes, one.index) for one in found):
+        raise NotApplicableError("elements of each thread's own")
+    team, kind = block_team(tree), found[0].pointer.type.rstrip("*")
+    own, total = _gathered(tree, found, kind), tree.fresh("block_sum")
+    value, function = own or text_of(found[0].value), f"[]({kind} a, {kind} b) {{ return a + b; }}"
+    behind = [
+        f"const {kind} {total} = {team.helper}({value}, {function});",
+        f"if ({team.alone}) atomicAdd({found[0].address}, {total});",
+    ]
+    if own is None:  # a sum of the thread's own stands there already
+        statement = found[0].call.parent
+        assert statement is not None, "it is a statement"
+        pad = indent_at(tree.file.text, statement.start_byte)
+        return tree.edited(Edit(span_of(statement), f"\n{pad}".join(behind)), defined_before(tree, team.text))
+    zero = {"float": "0.0f", "double": "0.0"}.get(kind, "0")
+    ahead = [f"{kind} {own} = {zero};  // one thread adds for its block"]
+    edits = [Edit(span_of(one.call), f"{own} += {text_of(one.value)}") for one in found]
+    return tree.edited(*edits, *around_body(tree, ahead, behind), defined_before(tree, team.text))
+
+
+def _gathered(tree: KernelTree, found: list[AtomicAdd], kind: str) -> str | None:
+    """Return a name for what a thread gathers; None if it ends with adding a variable that has its sum."""
+    value, statement = found[0].value, found[0].call.parent
+    kept = tree.declarations.get(text_of(value)) if value.type == "identifier" else None
+    last = len(found) == 1 and statement == tree.body.named_children[-1]
+    straight = not any(n.type == "return_statement" for n in walk(tree.body))
+    same = kept is not None and text_of(field(kept[0], "type")) == kind
+    return None if last and straight and same else tree.fresh("own_sum")
+
+
+def _alone(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device) -> Iterator[Candidate]:
+    try:
+        tree = KernelTree(kernel_file, kernel)
+        done = _combined(tree)
+        sites = find_launches(tree, workload_file)
+        if sites is None or any((site.threads() or 1) % 32 for site in sites):
+            return
+    except LookupError:
+        return
+    yield Candidate(kernel.language, done.file, workload_file, "one atomic a block", "rewrite:block_atomics")
+
+
+def rewrite(
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, device: Device
+) -> Iterator[Candidate]:
+    """Yield the kernel with one addition a block: with a loop over the grid, first by 128-bit loads, then as it is."""
+    alone = list(_alone(kernel_file, workload_file, kernel, device))
+    if not alone:
+        return
+    for candidate in islice(grid_stride.rewrite(kernel_file, workload_file, kernel, device), 2):
+        for one in followed_by(candidate, kernel, device, _alone):
+            found = replace(one, origin="rewrite:block_atomics")
+            yield from followed_by(found, kernel, device, vectorize.rewrite, 1)
+            yield found
+    yield from alone

@@ -1,0 +1,146 @@
+"""Gather in a register what a loop gathers in memory: `c[i] += ...` reads and writes memory in every iteration.
+
+Unless pointers are `__restrict__`, the compiler must keep each store, for another pointer might mean the same element.
+This rewrite takes arrays of other names for other arrays, as `restrict` does. Where the element is set just before its
+loop, the register begins with that value. The rewrites of sums in variables follow in the same step.
+"""
+
+from collections.abc import Iterator
+
+from tree_sitter import Node
+
+from kernel_lsp.device.device import Device
+from kernel_lsp.refine.rewrites import followed_by
+from kernel_lsp.refine.rewrites.products import tile_product
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at
+from kernel_lsp.refine.rewrites.reading.scopes import Scopes
+from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryAccess, MemoryUse, NotApplicableError
+from kernel_lsp.refine.rewrites.reductions import parallel_rows, split_columns
+from kernel_lsp.source.candidate import Candidate, SourceFile
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.text import Edit, Span
+from kernel_lsp.source.trees import field, span_of, text_of, walk
+
+_LOOPS = ("for_statement", "while_statement", "do_statement")
+_JUMPS = ("return_statement", "goto_statement")
+
+
+def _element(use: MemoryUse, loop: Node) -> list[MemoryAccess] | None:
+    """Return all accesses of a loop to an array of which it only gathers one element; None if there is none.
+
+    Raises:
+        NotApplicableError: what the loop touches is not known.
+    """
+    accesses = use.accesses(loop)
+    if any(a.pointer is None or a.offset is None for a in accesses):
+        raise NotApplicableError("an address that is not known")
+    span = span_of(loop)
+    changing = {v.symbol for v in use.scopes.variables if any(span.holds(span_of(c)) for c in v.changes)}
+    changing |= {
+        v.symbol for v in use.scopes.variables if v.declaration is not None and span.holds(span_of(v.declaration))
+    }
+    for one in accesses:
+        mine = [a for a in accesses if a.pointer is one.pointer]
+        if one.written and len({str(a.offset) for a in mine}) == 1 and one.offset is not None:
+            loads = any(v.pointer and v.symbol in one.offset.names() for v in use.scopes.variables)
+            plain = all(a.node.type == "subscript_expression" and _is_value(a.node) for a in mine)
+            if plain and not loads and not one.offset.names() & changing and any(_gathers(a.node) for a in mine):
+                return mine
+    return None
+
+
+def _is_value(node: Node) -> bool:
+    """Return False for an element whose address is taken, or that is one of a structure's."""
+    return node.parent is not None and node.parent.type not in ("pointer_expression", "field_expression")
+
+
+def _gathers(node: Node) -> bool:
+    parent = node.parent
+    if parent is None or parent.type not in ("assignment_expression", "update_expression"):
+        return False
+    if parent.type == "update_expression" or text_of(field(parent, "operator")) != "=":
+        return True
+    return text_of(node) in text_of(field(parent, "right"))
+
+
+def _set_before(use: MemoryUse, loop: Node, text: str) -> Node | None:
+    """Return the statement `element = value;` before a loop, with only declarations between; None if there is none."""
+    before = loop.prev_named_sibling
+    while before is not None and before.type in ("declaration", "comment") and not use.accesses(before):
+        before = before.prev_named_sibling
+    inner = before.named_children[0] if before is not None and before.type == "expression_statement" else None
+    if inner is None or inner.type != "assignment_expression" or text_of(field(inner, "operator")) != "=":
+        return None
+    right = field(inner, "right")
+    chained = right.type == "assignment_expression" or text in text_of(right)
+    return before if text_of(field(inner, "left")) == text and not chained else None
+
+
+def _is_touched_anyway(use: MemoryUse, loop: Node, element: MemoryAccess) -> bool:
+    """Return True if a statement beside the loop touches the element, whether the loop runs or not."""
+    beside = [n for n in (loop.parent.named_children if loop.parent is not None else []) if n != loop]
+    return any(
+        a.pointer is element.pointer and str(a.offset) == str(element.offset)
+        for node in beside
+        if node.type == "expression_statement"
+        for a in use.accesses(node)
+    )
+
+
+def _gathered(tree: KernelTree) -> KernelTree | None:
+    """Return the kernel with the sums of one loop in a register; None if there is no such loop."""
+    use = MemoryUse(Scopes(tree))
+    for loop in (n for n in walk(tree.body) if n.type in _LOOPS):  # outer ones first
+        if loop.parent is None or loop.parent.type != "compound_statement":
+            continue
+        if tree.collective(loop) or any(n.type in _JUMPS for n in walk(loop)):
+            continue
+        try:
+            found = _element(use, loop)
+            if found and (edits := _edits(use, loop, found)):
+                return tree.edited(*edits)
+        except NotApplicableError:
+            continue
+    return None
+
+
+def _edits(use: MemoryUse, loop: Node, found: list[MemoryAccess]) -> list[Edit] | None:
+    tree, text, pointer = use.scopes.tree, text_of(found[0].node), found[0].pointer
+    assert pointer is not None, "it was looked at"
+    if {text_of(a.node) for a in found} != {text}:
+        return None
+    before = _set_before(use, loop, text)
+    if before is None and not _is_touched_anyway(use, loop, found[0]):
+        return None
+    name, kind = tree.fresh(f"{pointer.name}_sum"), pointer.type.rstrip("*")
+    source, pad = tree.file.text, indent_at(tree.file.text, loop.start_byte)
+    value = text_of(field(before.named_children[0], "right")) if before is not None else text
+    line = f"{kind} {name} = {value};"
+    edits = [Edit(span_of(a.node), name) for a in found]
+    if before is not None:
+        edits.append(Edit(span_of(before), line))
+    else:
+        first = (
+            loop.prev_sibling if loop.prev_sibling is not None and loop.prev_sibling.type == "preproc_call" else loop
+        )
+        edits.append(Edit(Span(first.start_byte, first.start_byte), f"{line}\n{indent_at(source, first.start_byte)}"))
+    return [*edits, Edit(Span(loop.end_byte, loop.end_byte), f"\n{pad}{text} = {name};")]
+
+
+def rewrite(
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, device: Device
+) -> Iterator[Candidate]:
+    """Yield the kernel with its sums in registers: with the rewrites of sums that follow, then as it is."""
+    try:
+        tree = KernelTree(kernel_file, kernel)
+        done = None
+        while (further := _gathered(done or tree)) is not None:
+            done = further
+    except LookupError:
+        return
+    if done is None:
+        return
+    found = Candidate(kernel.language, done.file, workload_file, "sums in registers", "rewrite:register_sums")
+    for follows in (tile_product.rewrite, parallel_rows.rewrite, split_columns.rewrite):
+        yield from followed_by(found, kernel, device, follows)
+    yield found

@@ -1,0 +1,199 @@
+"""Read and change the launches of a kernel as a whole: grid, block and arguments, in host code and in a workload."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from kernel_lsp.refine.rewrites.reading.affine import Polynomial
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree
+from kernel_lsp.refine.rewrites.reading.bindings import bound_value, function_of, launched_name
+from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.grammar import parse_python
+from kernel_lsp.source.kernel import Parameter
+from kernel_lsp.source.text import Edit, apply_edits
+from kernel_lsp.source.trees import field, span_of, text_of, walk
+
+_SIMPLE = re.compile(r"[\w.]+(\([^()]*\)|\[[^\[\]]*\])*")
+_LISTS = ("tuple", "argument_list", "parameter_list")
+
+
+@dataclass(frozen=True)
+class LaunchSite:
+    """One launch of a kernel.
+
+    Attributes:
+        python: it stands in a workload, not in host code.
+        grid: node of the grid, where it is used.
+        block: node of the block, where it is used.
+        arguments: texts of the arguments, by the parameter's name.
+        bound: nodes of the values of `grid` and `block` where they are names bound once; else themselves.
+        only: names that are used nowhere but here, whose values may be changed where they are bound.
+    """
+
+    python: bool
+    grid: Node
+    block: Node
+    arguments: Mapping[str, str]
+    bound: Mapping[int, Node]
+    only: frozenset[str]
+
+    def sizes(self, node: Node) -> list[Node]:
+        """Return the components of a grid or block, x first."""
+        value = self.bound[node.id]
+        if value.type == "call_expression" and text_of(field(value, "function")) == "dim3":
+            value = field(value, "arguments")
+        return value.named_children if value.type in _LISTS else [value]
+
+    def threads(self) -> int | None:
+        """Return the number of threads of a block along x; None where it is no number, or the block is not flat."""
+        first, *others = [self._number(n) for n in self.sizes(self.block)]
+        return first if all(n == 1 for n in others) else None
+
+    def shape(self) -> tuple[int | None, ...]:
+        """Return the number of a block's threads along each axis that it names; None for one that is no number."""
+        return tuple(self._number(node) for node in self.sizes(self.block))
+
+    def _number(self, node: Node) -> int | None:
+        value = self.bound.get(node.id, node)
+        return int(text_of(value)) if text_of(value).isdigit() else None
+
+    def spelled(self, amount: Polynomial) -> str | None:
+        """Return a polynomial of parameters in terms of this launch's arguments; None if it has other unknowns."""
+        parts: list[str] = []
+        for unknowns, n in sorted(amount.terms.items(), reverse=True):
+            if n < 0 or any(name not in self.arguments for name in unknowns):
+                return None
+            factors = [closed(self.arguments[name]) for name in unknowns if self.arguments[name] != "1"]
+            parts.append(" * ".join([*([str(n)] if n != 1 or not factors else []), *factors]))
+        return " + ".join(parts) or None
+
+    def ceil_div(self, amount: str, by: int) -> str:
+        """Return the quotient rounded up, as text."""
+        if by == 1:
+            return amount
+        return f"-(-{closed(amount)} // {by})" if self.python else f"({amount} + {by - 1}) / {by}"
+
+    def with_grid(self, x: str, *others: str) -> Edit:
+        """Return the edit that sets the grid's first components."""
+        return self._with(self.grid, [x, *others])
+
+    def with_block(self, x: str, *others: str) -> Edit:
+        """Return the edit that sets the block's first components."""
+        return self._with(self.block, [x, *others])
+
+    def _with(self, node: Node, texts: list[str]) -> Edit:
+        old = self.bound[node.id]
+        if old is not node and text_of(node) not in self.only:
+            old = node
+        kept = [text_of(n) for n in self.sizes(node)[len(texts) :]]
+        joined = ", ".join([*texts, *kept])
+        if old.type in _LISTS:
+            comma = "," if len(texts) + len(kept) == 1 and self.python else ""
+            return Edit(span_of(old), f"({joined}{comma})")
+        if len(texts) + len(kept) == 1:
+            return Edit(span_of(old), joined)
+        return Edit(span_of(old), f"({joined})" if self.python else f"dim3({joined})")
+
+
+def spelled(amount: Polynomial) -> str:
+    """Return a polynomial of a kernel as C++.
+
+    Raises:
+        NotApplicableError: it has unknowns that cannot be named everywhere.
+    """
+    parts: list[str] = []
+    for unknowns, n in sorted(amount.terms.items(), key=lambda term: (-len(term[0]), term[0])):
+        if n < 0 or any("@" in name for name in unknowns):
+            raise NotApplicableError("an index that cannot be spelled")
+        parts.append(" * ".join([*([str(n)] if n != 1 or not unknowns else []), *unknowns]))
+    return " + ".join(parts) or "0"
+
+
+def closed(text: str) -> str:
+    """Return an expression as a factor: in parentheses unless it is a name, a call or an element."""
+    return text if _SIMPLE.fullmatch(text) else f"({text})"
+
+
+def find_launches(tree: KernelTree, workload: SourceFile | None) -> list[LaunchSite] | None:
+    """Return all launches of the kernel; None when there is none, or one is not understood."""
+    name = tree.kernel.name.split("::")[-1]
+    try:
+        sites = list(_in_host_code(tree.root, name, tree.kernel.parameters))
+        if workload:
+            sites += _in_workload(parse_python(workload.text.encode()).root_node, name, tree.kernel.parameters)
+    except LookupError:
+        return None
+    return sites or None
+
+
+def relaunched(
+    tree: KernelTree,
+    workload: SourceFile | None,
+    sites: list[LaunchSite],
+    edits: list[Edit],
+    change: Callable[[LaunchSite], list[Edit]],
+) -> tuple[SourceFile, SourceFile | None]:
+    """Return kernel file and workload with `edits` of the kernel's file and the changes of its launches."""
+    ours = [edit for site in sites if not site.python for edit in change(site)]
+    theirs = [edit for site in sites if site.python for edit in change(site)]
+    file = SourceFile(tree.file.path, apply_edits(tree.file.text, {*edits, *ours}))
+    return file, SourceFile(workload.path, apply_edits(workload.text, set(theirs))) if workload else None
+
+
+def _site(
+    root: Node, python: bool, grid: Node, block: Node, given: list[str], names: tuple[Parameter, ...]
+) -> LaunchSite:
+    scope = function_of(grid) or root
+    bound = {node.id: bound_value(scope, node) for node in (grid, block)}
+    for value in [*bound.values()]:
+        for part in walk(value):
+            if part.type == "identifier":
+                bound.setdefault(part.id, bound_value(scope, part))
+    counts: dict[str, int] = {}
+    for node in walk(root):
+        if node.type == "identifier":
+            counts[text_of(node)] = counts.get(text_of(node), 0) + 1
+    only = frozenset(name for name, count in counts.items() if count == 2)
+    arguments = {p.name: text for p, text in zip(names, given, strict=True)} if len(given) == len(names) else {}
+    return LaunchSite(python, grid, block, arguments, bound, only)
+
+
+def _in_host_code(root: Node, kernel: str, names: tuple[Parameter, ...]) -> Iterator[LaunchSite]:
+    """Yield the sites `kernel<<<grid, block, ...>>>(...)`."""
+    for node in walk(root):
+        if node.type != "call_expression" or text_of(field(node, "function")).split("<")[0].split("::")[-1] != kernel:
+            continue
+        configuration = next((c for c in node.children if c.type == "kernel_call_syntax"), None)
+        if configuration is not None and configuration.named_child_count >= 2:
+            grid, block = configuration.named_children[:2]
+            given = [text_of(n) for n in field(node, "arguments").named_children]
+            yield _site(root, False, grid, block, given, names)
+
+
+def _in_workload(root: Node, kernel: str, names: tuple[Parameter, ...]) -> Iterator[LaunchSite]:
+    """Yield the sites `module.kernel[grid, block, ...](...)`.
+
+    Raises:
+        LookupError: the kernel is launched in another way.
+    """
+    for node in walk(root):
+        if node.type == "subscript" and launched_name(field(node, "value")) == kernel:
+            call = node.parent
+            sizes = node.children_by_field_name("subscript")
+            if call is None or call.type != "call" or len(sizes) < 2:
+                raise LookupError("launch")
+            given = [text_of(n) for n in _unpacked(function_of(call) or root, field(call, "arguments"))]
+            yield _site(root, True, sizes[0], sizes[1], given, names)
+
+
+def _unpacked(scope: Node, arguments: Node) -> Iterator[Node]:
+    """Yield the arguments of a call, with those of a tuple that has a name: `*arguments`."""
+    for node in arguments.named_children:
+        value = bound_value(scope, node.named_children[0]) if node.type == "list_splat" else node
+        if value.type in ("tuple", "list") and value is not node:
+            yield from value.named_children
+        elif node.type != "comment":
+            yield node
