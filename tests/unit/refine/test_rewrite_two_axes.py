@@ -48,6 +48,11 @@ def test_the_hardware_counts_rows_and_columns(tmp_path: Path) -> None:
     np.testing.assert_allclose(y, x * gain + np.arange(ROWS)[:, None], rtol=1e-6)
 
 
+def test_a_remark_goes_with_what_it_is_about() -> None:
+    (found,) = rewritten(rewrite, GATE.replace("idx / width;", "idx / width;  // of the matrix"), LAUNCH)
+    assert "of the matrix" not in found.kernel.text
+
+
 def test_a_product_gets_its_tiles_in_the_same_step() -> None:
     *tiled, plain = rewritten(rewrite, PRODUCT, PRODUCT_LAUNCH)
     assert plain.label == "rows and columns on two axes"

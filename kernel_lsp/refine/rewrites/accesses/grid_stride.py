@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from kernel_lsp.device.device import Device
+from kernel_lsp.refine.rewrites.accesses.element_loop import as_grid_stride
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree
-from kernel_lsp.refine.rewrites.reading.loops import as_grid_stride, find_loops, holds
+from kernel_lsp.refine.rewrites.reading.loops import find_loops, holds
 from kernel_lsp.refine.rewrites.writing.launches import change_grid
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel

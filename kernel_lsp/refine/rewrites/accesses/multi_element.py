@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from kernel_lsp.device.device import Device
+from kernel_lsp.refine.rewrites.accesses.element_loop import as_grid_stride
 from kernel_lsp.refine.rewrites.reading.accesses import AccessGroup, lane_groups
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at, without_trailing_blanks
-from kernel_lsp.refine.rewrites.reading.loops import IndexLoop, as_grid_stride, find_loops
+from kernel_lsp.refine.rewrites.reading.loops import IndexLoop, find_loops
 from kernel_lsp.refine.rewrites.writing.launches import fewer_blocks
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel

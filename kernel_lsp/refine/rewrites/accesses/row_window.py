@@ -28,7 +28,7 @@ from kernel_lsp.refine.rewrites.accesses.neighbours import (
     thread_numbers,
 )
 from kernel_lsp.refine.rewrites.reading.affine import number, thread_index
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, body_unit, indent_at, whole_line
+from kernel_lsp.refine.rewrites.reading.ast_cuda import LOOPS, KernelTree, around, body_unit, indent_at, whole_line
 from kernel_lsp.refine.rewrites.reading.path_facts import facts_at
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
@@ -41,7 +41,7 @@ from kernel_lsp.source.trees import span_of, text_of, walk
 
 _ROWS = (4, 8)
 _PLACE = re.compile(r"(threadIdx|blockIdx|blockDim|gridDim)\.y")
-_LOOPS = ("for_statement", "while_statement", "do_statement", "switch_statement")
+_LOOPS = (*LOOPS, "switch_statement")
 _MOST = 12  # elements of a window's row that are worth their registers
 
 
@@ -113,11 +113,8 @@ def _leaves(inner: list[Node]) -> Iterator[Edit]:
             raise NotApplicableError("a jump")
         if node.type != "return_statement":
             continue
-        parent = node.parent
-        while parent is not None and parent.type != "function_definition":
-            if parent.type in _LOOPS:
-                raise NotApplicableError("a loop that leaves the kernel")
-            parent = parent.parent
+        if any(parent.type in _LOOPS for parent in around(node)):
+            raise NotApplicableError("a loop that leaves the kernel")
         yield Edit(span_of(node), "continue;")
 
 

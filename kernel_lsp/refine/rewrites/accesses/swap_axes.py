@@ -14,11 +14,12 @@ from tree_sitter import Node
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.accesses.flat_division import find_division
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial, is_near
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, in_loop
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
 from kernel_lsp.refine.rewrites.reading.thread_rows import ThreadRows, find_thread_rows, thread_macros
-from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, closed, find_launches, relaunched, spelled
+from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, find_launches, relaunched
+from kernel_lsp.refine.rewrites.writing.spelling import closed, spelled
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span
@@ -28,7 +29,6 @@ _PLACE = re.compile(r"(threadIdx|blockIdx|blockDim|gridDim)\.([xy])")
 _BY_WARP = re.compile(
     r"__shfl|__ballot|__any|__all|__match|__reduce|__syncwarp|warpSize|wmma|\basm\b|cooperative|\bcg::"
 )
-_LOOPS = ("for_statement", "while_statement", "do_statement")
 _REPEATED = 8  # an access in a loop counts as so many
 
 
@@ -39,22 +39,13 @@ def _gain(use: MemoryUse, body: Node, now: str, then: str) -> int:
         if access.offset is None:
             continue
         was, will = (_is_narrow(access.offset.factor(one)) for one in (now, then))
-        gain += (will - was) * (_REPEATED if _is_in_loop(access.node) else 1)
+        gain += (will - was) * (_REPEATED if in_loop(access.node) else 1)
     return gain
 
 
 def _is_narrow(factor: Polynomial | None) -> bool:
     """Return True if the threads of a warp touch neighbours, or all of them one element."""
     return is_near(factor) or (factor is not None and not factor.terms)
-
-
-def _is_in_loop(node: Node) -> bool:
-    parent = node.parent
-    while parent is not None and parent.type != "function_definition":
-        if parent.type in _LOOPS:
-            return True
-        parent = parent.parent
-    return False
 
 
 def _interchanged(tree: KernelTree) -> list[Edit]:

@@ -5,7 +5,7 @@ rewrites of products, transposed copies and stencils, which look for two axes, f
 of each matrix of a batch are counted anew, `i = n / width % height`, the third axis of the grid counts the matrices.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 from tree_sitter import Node
@@ -15,34 +15,26 @@ from kernel_lsp.refine.rewrites import followed_by
 from kernel_lsp.refine.rewrites.accesses import halo_tile, row_window, transpose_tile
 from kernel_lsp.refine.rewrites.accesses.flat_division import Digit, FlatDivision, find_division
 from kernel_lsp.refine.rewrites.products import tile_product
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at, only_returns, whole_line
+from kernel_lsp.refine.rewrites.reading.ast_cuda import (
+    KernelTree,
+    condition_parts,
+    declaration_head,
+    indent_at,
+    only_returns,
+    whole_line,
+)
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
-from kernel_lsp.refine.rewrites.reading.thread_rows import ThreadRows, compared, condition_parts, find_thread_rows
-from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, closed, find_launches, relaunched, spelled
+from kernel_lsp.refine.rewrites.reading.thread_rows import ThreadRows, compared, find_thread_rows
+from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, find_launches, relaunched
+from kernel_lsp.refine.rewrites.writing.leftovers import without_declarators
+from kernel_lsp.refine.rewrites.writing.spelling import closed, spelled
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span
 from kernel_lsp.source.trees import field, span_of, text_of
 
 _WIDTH, _HEIGHT = 32, 8  # threads of a block: whole warps along rows
-
-
-def _without(text: str, gone: Sequence[Node]) -> list[Edit]:
-    """Return the edits that take declarators out of their declarations, which vanish with their last one."""
-    edits: list[Edit] = []
-    for statement in dict.fromkeys(node.parent for node in gone):
-        assert statement is not None, "a declarator stands in a declaration"
-        every = statement.children_by_field_name("declarator")
-        if all(node in gone for node in every):
-            edits.append(Edit(whole_line(text, span_of(statement)), ""))
-            continue
-        first = next(at for at, node in enumerate(every) if node not in gone)
-        for at, node in enumerate(every):
-            if node in gone:
-                before, behind = every[at - 1].end_byte, every[min(at + 1, len(every) - 1)].start_byte
-                edits.append(Edit(Span(before, node.end_byte) if at > first else Span(node.start_byte, behind), ""))
-    return edits
 
 
 def _declarator(digit: Digit) -> Node:
@@ -80,16 +72,16 @@ def _on_axes(use: MemoryUse, rows: ThreadRows, division: FlatDivision) -> list[E
         raise NotApplicableError("names that are taken")
     width, height = spelled(division.width), spelled(division.count)
     gone = [_declarator(one) for one in (division.row, division.column, *division.unused)]
+    of_row, of_column = (declaration_head(node.parent) for node in gone[:2] if node.parent is not None)
     heads = [
-        f"{_type(gone[0])}{row} = blockIdx.y * blockDim.y + threadIdx.y;",
-        f"{_type(gone[1])}{column} = blockIdx.x * blockDim.x + threadIdx.x;",
+        f"{of_row}{row} = blockIdx.y * blockDim.y + threadIdx.y;",
+        f"{of_column}{column} = blockIdx.x * blockDim.x + threadIdx.x;",
     ]
     if division.others:
         of_all = row if division.batches is None else f"(blockIdx.z * {closed(height)} + {row})"
-        heads.append(
-            f"{_type(statement.children_by_field_name('declarator')[0])}{name} = {of_all} * {closed(width)} + {column};"
-        )
-    edits = [Edit(span_of(statement), f"\n{indent_at(text, statement.start_byte)}".join(heads)), *_without(text, gone)]
+        heads.append(f"{declaration_head(statement)}{name} = {of_all} * {closed(width)} + {column};")
+    edits = [Edit(span_of(statement), f"\n{indent_at(text, statement.start_byte)}".join(heads))]
+    edits += without_declarators(tree, gone)
     edits += [Edit(whole_line(text, span_of(node)), "") for node in rows.feeding]
     edits += [Edit(span_of(one.value), _of_batch(one)) for one in division.batch]
     leaves = only_returns(field(guard, "consequence"))
@@ -99,14 +91,6 @@ def _on_axes(use: MemoryUse, rows: ThreadRows, division: FlatDivision) -> list[E
             test = ("{} >= {} || {} >= {}" if leaves else "{} < {} && {} < {}").format(row, height, column, width)
             return [*edits, Edit(Span(part.start_byte, part.end_byte), test)]
     raise NotApplicableError("a limit of another form")
-
-
-def _type(declarator: Node) -> str:
-    """Return a declaration up to its first name."""
-    statement = declarator.parent
-    assert statement is not None, "a declarator stands in a declaration"
-    first = statement.children_by_field_name("declarator")[0]
-    return text_of(statement).encode()[: first.start_byte - statement.start_byte].decode()
 
 
 def _launched(division: FlatDivision, site: LaunchSite) -> list[Edit]:

@@ -12,6 +12,7 @@ from textwrap import dedent
 from tree_sitter import Node
 
 from kernel_lsp.device.device import Device
+from kernel_lsp.refine.rewrites.accesses.element_loop import as_grid_stride
 from kernel_lsp.refine.rewrites.reading.accesses import AccessGroup, Modulus, find_modulus, lane_groups, shared_between
 from kernel_lsp.refine.rewrites.reading.ast_cuda import (
     KernelTree,
@@ -20,7 +21,7 @@ from kernel_lsp.refine.rewrites.reading.ast_cuda import (
     without_trailing_blanks,
     written,
 )
-from kernel_lsp.refine.rewrites.reading.loops import IndexLoop, as_grid_stride, find_loops
+from kernel_lsp.refine.rewrites.reading.loops import IndexLoop, find_loops
 from kernel_lsp.refine.rewrites.writing.launches import fewer_blocks
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel

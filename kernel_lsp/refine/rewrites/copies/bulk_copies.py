@@ -22,7 +22,6 @@ from kernel_lsp.refine.rewrites.copies.block_names import Tile
 from kernel_lsp.refine.rewrites.copies.bulk_groups import in_bulk
 from kernel_lsp.refine.rewrites.copies.bulk_text import (
     BulkRows,
-    ahead_of,
     aligned,
     conditions,
     helpers,
@@ -34,7 +33,9 @@ from kernel_lsp.refine.rewrites.copies.copy_groups import find_copy_groups
 from kernel_lsp.refine.rewrites.copies.staged_loops import StagedLoop, find_staged_loop
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, declared_identifier, indent_at
 from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
-from kernel_lsp.refine.rewrites.writing.launch_sites import closed, find_launches
+from kernel_lsp.refine.rewrites.writing.insertions import ahead_of
+from kernel_lsp.refine.rewrites.writing.launch_sites import find_launches
+from kernel_lsp.refine.rewrites.writing.spelling import closed
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits

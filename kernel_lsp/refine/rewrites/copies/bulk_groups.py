@@ -12,7 +12,6 @@ from math import prod
 
 from kernel_lsp.refine.rewrites.copies.bulk_text import (
     BulkRows,
-    ahead_of,
     aligned,
     conditions,
     helpers,
@@ -23,6 +22,7 @@ from kernel_lsp.refine.rewrites.copies.bulk_text import (
 from kernel_lsp.refine.rewrites.copies.copy_groups import CopyGroups
 from kernel_lsp.refine.rewrites.copies.staged_loops import TileFill
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at
+from kernel_lsp.refine.rewrites.writing.insertions import ahead_of
 from kernel_lsp.source.text import Edit, Span
 from kernel_lsp.source.trees import span_of, text_of
 

@@ -4,15 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tree_sitter import Node
-
 from kernel_lsp.refine.rewrites.copies.block_copies import CopiedRows
 from kernel_lsp.refine.rewrites.copies.block_names import Tile
 from kernel_lsp.refine.rewrites.copies.thread_run import CopyGuard
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial, number
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at, without_trailing_blanks
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree
 from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
-from kernel_lsp.refine.rewrites.writing.launch_sites import closed
+from kernel_lsp.refine.rewrites.writing.insertions import ahead_of_kernel
+from kernel_lsp.refine.rewrites.writing.spelling import as_factor, closed, summed
 from kernel_lsp.source.text import Edit, Span
 from kernel_lsp.source.trees import span_of, text_of, walk
 
@@ -82,29 +81,6 @@ def helpers(tree: KernelTree) -> Edit:
     return ahead_of_kernel(tree, _HELPERS)
 
 
-def ahead_of_kernel(tree: KernelTree, text: str) -> Edit:
-    """Return the edit that puts a text ahead of a kernel and its comment."""
-    node = tree.body
-    while node.parent is not None and node.parent != tree.root:
-        node = node.parent
-    at, data = node.start_byte, tree.file.text.encode()
-    while (before := node.prev_sibling) is not None and before.type == "comment":
-        if data[before.end_byte : at].count(b"\n") > 1:
-            break
-        node, at = before, before.start_byte
-    return Edit(Span(at, at), text)
-
-
-def ahead_of(tree: KernelTree, statement: Node, lines: Iterable[str]) -> Edit:
-    """Return the edit that puts lines ahead of a statement with its comments and pragmas."""
-    text, first = tree.file.text, statement
-    while (before := first.prev_sibling) is not None and before.type in ("preproc_call", "comment"):
-        first = before
-    at = first.start_byte - len(indent_at(text, first.start_byte).encode())
-    pad = indent_at(text, statement.start_byte)
-    return Edit(Span(at, at), without_trailing_blanks("".join(f"{pad}{line}\n" for line in lines)))
-
-
 def aligned(tree: KernelTree, tiles: Iterable[Tile]) -> Iterator[Edit]:
     """Yield the edits that align tiles as bulk copies want them, where a declaration does not say it."""
     declarations = [tree.declarations[tile.name][0] for tile in tiles]
@@ -133,23 +109,6 @@ def numbered(shape: tuple[int, int, int], thread: str) -> Iterator[str]:
 def thread_number(tree: KernelTree, shape: tuple[int, int, int]) -> str:
     """Return what the number of a thread in its block is called."""
     return "threadIdx.x" if shape[1:] == (1, 1) else tree.fresh("thread")
-
-
-def _product(key: tuple[str, ...], n: int) -> str:
-    """Return a product as text, in 64 bits where names are multiplied."""
-    parts = [*([str(n)] if n != 1 or not key else []), *(_factor(one) for one in key)]
-    return ("(size_t)" if len(key) > 1 else "") + " * ".join(parts)
-
-
-def _factor(text: str) -> str:
-    """Return an unknown as a factor: those that are no names have their parentheses."""
-    return text if text.startswith("(") else closed(text)
-
-
-def summed(amount: Polynomial) -> str:
-    """Return a polynomial without negative factors as text."""
-    ordered = sorted(amount.terms.items(), key=lambda term: (-len(term[0]), term[0]))
-    return " + ".join(_product(key, n) for key, n in ordered) or "0"
 
 
 def _signed(amount: Polynomial, sign: int) -> Polynomial:
@@ -184,7 +143,7 @@ def _source(rows: CopiedRows, row: str | None) -> str:
     if unknown is not None and factor is not None:
         offset = Polynomial({key: n for key, n in offset.terms.items() if unknown not in key})
         which = " + ".join([*([summed(factor)] if factor.terms else []), *([row] if row else [])])
-        parts += [f"(size_t){closed(which)} * {_factor(unknown)}"] if which else []
+        parts += [f"(size_t){closed(which)} * {as_factor(unknown)}"] if which else []
     elif row is not None and rows.distance.terms:
         parts.append(f"(size_t){row} * {closed(summed(rows.distance))}")
     return " + ".join([*parts, *([summed(offset)] if offset.terms else [])])

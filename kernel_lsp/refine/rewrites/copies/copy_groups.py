@@ -13,12 +13,11 @@ from kernel_lsp.refine.rewrites.copies.staged_loops import (
     TileFill,
     check_form,
     check_memory,
-    declared_names,
     find_tiles,
     is_barrier,
     only_reads,
 )
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, function_names, names
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, declared_names, function_names, names
 from kernel_lsp.refine.rewrites.reading.loops import loop_step
 from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
 from kernel_lsp.source.trees import field, text_of, walk

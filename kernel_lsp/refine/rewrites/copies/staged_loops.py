@@ -8,7 +8,16 @@ from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.copies.block_copies import CopiedRows, copied_rows
 from kernel_lsp.refine.rewrites.copies.block_names import BlockNames, Tile, element_bytes
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, assigned, bare, declared_identifier, names, written
+from kernel_lsp.refine.rewrites.reading.ast_cuda import (
+    LOOPS,
+    KernelTree,
+    around,
+    assigned,
+    bare,
+    declared_names,
+    names,
+    written,
+)
 from kernel_lsp.refine.rewrites.reading.loops import loop_step
 from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
 from kernel_lsp.source.trees import field, text_of, walk
@@ -17,7 +26,7 @@ _FOREIGN = re.compile(
     r"mbarrier|cp\.async\.bulk|__threadfence|\bvolatile\s+[a-z]|cooperative_groups|\bcg::|memcpy_async\(b"
 )
 _SILENT = ("comment", "preproc_call")
-_LOOPS = ("for_statement", "while_statement", "do_statement", "switch_statement")
+_LOOPS = (*LOOPS, "switch_statement")
 _READERS = re.compile(r"(?:wmma::)?load_matrix_sync|__cvta_generic_to_shared|\w*ldmatrix\w*")
 
 
@@ -229,11 +238,6 @@ def _is_group(block: BlockNames, node: Node) -> bool:
     )
 
 
-def declared_names(node: Node) -> set[str]:
-    """Return the names that a declaration declares."""
-    return {text_of(declared_identifier(one)) for one in node.children_by_field_name("declarator")}
-
-
 def _check_tiles(loop: StagedLoop, computing: Sequence[Node]) -> None:
     """Refuse tiles that are used elsewhere, or changed by threads."""
     places = [*computing, *(fill.node for fill in loop.fills)]
@@ -262,10 +266,8 @@ def _is_named(node: Node, name: str) -> bool:
 
 def _leaves(jump: Node, loop: Node) -> bool:
     """Return True if a jump ends a step of the loop, and not of one within."""
-    parent = jump.parent
-    while parent is not None and parent.type not in _LOOPS:
-        parent = parent.parent
-    return parent == loop or jump.type == "goto_statement"
+    left = next((parent for parent in around(jump) if parent.type in _LOOPS), None)
+    return left == loop or jump.type == "goto_statement"
 
 
 def only_reads(use: Node) -> bool:

@@ -5,7 +5,7 @@ threads, and takes down which element of which tile comes from where.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as attribute
 from functools import cache
@@ -14,7 +14,7 @@ from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.copies.block_names import PIPELINE_WAIT, SIZES, BlockNames, element_bytes
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial, number, symbol
-from kernel_lsp.refine.rewrites.reading.ast_cuda import bare, names
+from kernel_lsp.refine.rewrites.reading.ast_cuda import bare, condition_parts, names
 from kernel_lsp.refine.rewrites.reading.loops import loop_step
 from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
 from kernel_lsp.source.trees import field, text_of, walk
@@ -115,7 +115,7 @@ class ThreadRun:
 
     def _branch(self, node: Node, guards: tuple[CopyGuard, ...]) -> None:
         then, other = field(node, "consequence"), node.child_by_field_name("alternative")
-        asked = [self._asked(part) for part in conjuncts(field(node, "condition").named_children[0])]
+        asked = [self._asked(part) for part in condition_parts(field(node, "condition"), "&&")]
         if False in asked:
             if other is not None:
                 self.step(other.named_children[0], guards)
@@ -149,7 +149,7 @@ class ThreadRun:
         if node.type == "assignment_expression" and text_of(field(node, "operator")) == "=":
             value = bare(field(node, "right"))
             if value.type == "conditional_expression":
-                asked = [self._asked(part) for part in conjuncts(field(value, "condition"))]
+                asked = [self._asked(part) for part in condition_parts(field(value, "condition"), "&&")]
                 if False in asked:
                     raise NotApplicableError("a tile that not every thread fills from memory")
                 guards = (*guards, *(one for one in asked if isinstance(one, CopyGuard)))
@@ -324,16 +324,6 @@ def _cast(node: Node) -> tuple[str, Node] | None:
         if match and len(given) == 1:
             return match[1].strip(), given[0]
     return None
-
-
-def conjuncts(node: Node) -> Iterator[Node]:
-    """Yield what a condition joins by `&&`."""
-    node = bare(node)
-    if node.type == "binary_expression" and text_of(field(node, "operator")) == "&&":
-        yield from conjuncts(field(node, "left"))
-        yield from conjuncts(field(node, "right"))
-    else:
-        yield node
 
 
 def _targets(node: Node) -> set[str]:

@@ -25,7 +25,7 @@ from kernel_lsp.refine.rewrites.products.warp_fragments import (
 )
 from kernel_lsp.refine.rewrites.products.warp_instructions import WarpInstructions
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, assigned, declared_identifier, names
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, assigned, declared_names, names
 from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
@@ -135,8 +135,7 @@ def find_block_product(tree: KernelTree, shape: tuple[int, int, int]) -> BlockPr
 
 def _counters(loop: Node) -> frozenset[str]:
     """Return the variables that a loop declares."""
-    declared = field(loop, "initializer").children_by_field_name("declarator")
-    return frozenset(text_of(declared_identifier(one)) for one in declared)
+    return frozenset(declared_names(field(loop, "initializer")))
 
 
 def _check_steps(block: BlockNames, loop: Node) -> None:
@@ -159,11 +158,6 @@ def used_only_by(tree: KernelTree, wanted: set[str], nodes: Sequence[Node]) -> b
         for node in walk(tree.body)
         if node.type == "identifier" and text_of(node) in wanted
     )
-
-
-def declared_by(node: Node) -> set[str]:
-    """Return the names that a declaration declares."""
-    return {text_of(declared_identifier(one)) for one in node.children_by_field_name("declarator")}
 
 
 def _multiplies(instructions: WarpInstructions, node: Node) -> bool:
@@ -222,7 +216,7 @@ def _prepares(tree: KernelTree, instructions: WarpInstructions, node: Node, user
     if node.type == "preproc_call":
         return True
     if node.type == "declaration":
-        return used_only_by(tree, declared_by(node), (node, *users))
+        return used_only_by(tree, declared_names(node), (node, *users))
     return any(
         "load_matrix_sync" in text_of(field(n, "function")) or instructions.of(n) is not None
         for n in walk(node)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial, symbol
-from kernel_lsp.refine.rewrites.reading.ast_cuda import bare, only_returns
+from kernel_lsp.refine.rewrites.reading.ast_cuda import bare, condition_parts, only_returns
 from kernel_lsp.refine.rewrites.reading.reductions import find_reductions
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, all_within
 from kernel_lsp.refine.rewrites.reading.serial_loops import (
@@ -19,7 +19,7 @@ from kernel_lsp.refine.rewrites.reading.serial_loops import (
     SerialLoop,
     serial_loop,
 )
-from kernel_lsp.refine.rewrites.reading.thread_rows import check_elsewhere, compared, condition_parts
+from kernel_lsp.refine.rewrites.reading.thread_rows import check_elsewhere, compared
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _PLACE = re.compile(r"threadIdx\.[xyz]|blockDim\.[xyz]|blockIdx\.[xy]|gridDim\.[xyz]")

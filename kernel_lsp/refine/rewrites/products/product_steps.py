@@ -7,9 +7,9 @@ from dataclasses import replace
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.copies.staged_loops import is_barrier
-from kernel_lsp.refine.rewrites.products.block_products import BlockProduct, declared_by
+from kernel_lsp.refine.rewrites.products.block_products import BlockProduct
 from kernel_lsp.refine.rewrites.products.tile_uses import TileUse, check_fills, tile_uses
-from kernel_lsp.refine.rewrites.reading.ast_cuda import names
+from kernel_lsp.refine.rewrites.reading.ast_cuda import declared_names, names
 from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
 from kernel_lsp.source.text import Span
 from kernel_lsp.source.trees import field, span_of, text_of, walk
@@ -61,7 +61,7 @@ def _ahead(product: BlockProduct) -> Iterator[Node]:
     for one in product.tree.body.named_children:
         if one.start_byte >= product.loop.start_byte:
             return
-        if not declared_by(one) & tiles:
+        if not declared_names(one) & tiles:
             yield one
 
 
@@ -107,6 +107,6 @@ def check_sums(product: BlockProduct) -> tuple[Node, ...]:
         if used and not any(span_of(one).holds(span_of(node)) for one in product.region):
             raise NotApplicableError("the sums are used in a step besides the products")
     for one in found:
-        if one.type == "declaration" and declared_by(one) - product.sums:
+        if one.type == "declaration" and declared_names(one) - product.sums:
             raise NotApplicableError("the sums are declared together with others")
     return found

@@ -19,11 +19,14 @@ from tree_sitter import Node
 from kernel_lsp.device.architectures import STATIC_SHARED_BYTES
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.reading.ast_cuda import (
+    LOOPS,
     KernelTree,
+    declaration_head,
     declared_identifier,
     function_names,
     indent_at,
     names,
+    whole_line,
     written,
 )
 from kernel_lsp.refine.rewrites.writing.launches import fewer_blocks
@@ -42,7 +45,6 @@ _BOTH: Axes = frozenset("xy")
 _FOREIGN = re.compile(r"atomic|\basm\b|gridDim|wmma|mma_|cp_async|__pipeline|memcpy|cooperative_groups|cluster")
 _LEAPS = {"return_statement", "goto_statement", "lambda_expression", "switch_statement", "labeled_statement"}
 _OPAQUE = {"subscript_expression", "call_expression", "pointer_expression"}
-_LOOPS = {"for_statement", "while_statement", "do_statement"}
 _SIZES = {"double": 8, "half": 2, "__half": 2, "__nv_bfloat16": 2, "nv_bfloat16": 2}
 
 
@@ -69,7 +71,7 @@ class _Product:
 
     def _parts(self, node: Node) -> Iterator[Node]:
         for child in node.named_children:
-            inner = child.type in _LOOPS | {"if_statement", "compound_statement", "else_clause"}
+            inner = child.type in (*LOOPS, "if_statement", "compound_statement", "else_clause")
             if inner and not any(self.of(head) for head in _heads(child)):
                 yield from self._parts(child)
             elif child.type != "declaration" and (child.type.endswith("_statement") and self.of(child)):
@@ -224,7 +226,7 @@ def _is_product(found: _Product, shared: Collection[str]) -> bool:
     """Return True if an innermost loop combines a shared array of the rows with one of the columns in one variable."""
     by_row, by_column = ({n for n in shared if found.axes.get(n, _NONE) == frozenset(axis)} for axis in "yx")
     for loop in walk(found.tree.body):
-        if loop.type != "for_statement" or sum(n.type in _LOOPS for n in walk(loop)) > 1:
+        if loop.type != "for_statement" or sum(n.type in LOOPS for n in walk(loop)) > 1:
             continue
         used, sums = names(loop), _changed(field(loop, "body")) - set(shared)
         if used & by_row and used & by_column and any(found.axes.get(n, _NONE) == _BOTH for n in sums):
@@ -251,7 +253,7 @@ def _is_repeatable(found: _Product, shared: Collection[str]) -> bool:
 def _loop_heads(found: _Product) -> Iterator[Node]:
     """Yield heads of the loops that contain barriers: all blocks must run them equally often."""
     for node in walk(found.tree.body):
-        if node.type in _LOOPS and found.tree.collective(node):
+        if node.type in LOOPS and found.tree.collective(node):
             yield from _heads(node)
 
 
@@ -345,7 +347,7 @@ class _Writer:
 
     def _declaration(self, name: str) -> str:
         declaration, declarator = self.found.declared[name]
-        return f"{_head(declaration)}{self.text(declarator)};"
+        return f"{declaration_head(declaration)}{self.text(declarator)};"
 
     def declaration(self, node: Node, pad: str) -> str:
         """Return a declaration with room for every tile; recomputed variables are left out."""
@@ -353,7 +355,7 @@ class _Writer:
         for declarator in node.children_by_field_name("declarator"):
             name = text_of(declared_identifier(declarator))
             if name not in self.found.declared:
-                lines.append(f"{_head(node)}{text_of(declarator)};")
+                lines.append(f"{declaration_head(node)}{text_of(declarator)};")
             elif name not in self.found.recomputed:
                 value = declarator.child_by_field_name("value")
                 shape = field(declarator, "declarator") if value is not None else declarator
@@ -361,19 +363,14 @@ class _Writer:
                 room = name + self._index(name, self.counts)
                 end = Span(at.start_byte - shape.start_byte, at.end_byte - shape.start_byte)
                 # Values are assigned after it: they could not initialise an array of constants.
-                head = _head(node) if "*" in text_of(shape) else re.sub(r"\bconst\s+", "", _head(node))
+                head = declaration_head(node)
+                head = head if "*" in text_of(shape) else re.sub(r"\bconst\s+", "", head)
                 lines.append(f"{head}{apply_edits(text_of(shape), [Edit(end, room)])};")
                 if value is not None:
                     first = f"{name}{self._index(name, self.at)} = {self.text(value)};"
                     needed = self.found.needed([value])
                     lines.append(self._nest([first], needed, self.found.axes[name], pad).lstrip(" "))
         return "\n".join(line if line.startswith("#") or not at else pad + line for at, line in enumerate(lines))
-
-
-def _head(declaration: Node) -> str:
-    """Return a declaration's text before its first declarator, with the blank."""
-    declarator = field(declaration, "declarator")
-    return text_of(declaration)[: declarator.start_byte - declaration.start_byte]
 
 
 def _rewritten(found: _Product, tiles: Mapping[str, int]) -> KernelTree:
@@ -385,7 +382,7 @@ def _rewritten(found: _Product, tiles: Mapping[str, int]) -> KernelTree:
     for node in {d.id: d for d, _ in found.declared.values()}.values():
         pad = indent_at(source, node.start_byte)
         text = writer.declaration(node, pad)
-        edits.append(Edit(span_of(node), text) if text else Edit(_whole_line(source, span_of(node)), ""))
+        edits.append(Edit(span_of(node), text) if text else Edit(whole_line(source, span_of(node)), ""))
     first = next(n for n in tree.body.named_children if n.type != "comment")
     pad = indent_at(source, first.start_byte)
     lines = [f"\n{pad}constexpr int {counts[axis]} = {tiles[axis]};" for axis in "yx"]
@@ -425,14 +422,6 @@ def _from_line_start(source: str, span: Span) -> Span:
     data = source.encode()
     start = data.rfind(b"\n", 0, span.start) + 1
     return Span(start, span.end) if not data[start : span.start].strip() else span
-
-
-def _whole_line(source: str, span: Span) -> Span:
-    """Return the span with its line, if it fills the line."""
-    data = source.encode()
-    wide, end = _from_line_start(source, span), data.find(b"\n", span.end)
-    alone = end >= 0 and not data[span.end : end].strip() and wide.start != span.start
-    return Span(wide.start, end + 1) if alone else span
 
 
 def rewrite(

@@ -11,12 +11,12 @@ from dataclasses import field as attribute
 
 from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.copies.thread_run import CopyGuard, conjuncts
-from kernel_lsp.refine.rewrites.products.block_products import BlockProduct, declared_by, used_only_by
+from kernel_lsp.refine.rewrites.copies.thread_run import CopyGuard
+from kernel_lsp.refine.rewrites.products.block_products import BlockProduct, used_only_by
 from kernel_lsp.refine.rewrites.products.warp_fragments import WARP, LaneRun, Register, thread_values
 from kernel_lsp.refine.rewrites.products.warp_instructions import NOTHING
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial, number, symbol
-from kernel_lsp.refine.rewrites.reading.ast_cuda import bare, names
+from kernel_lsp.refine.rewrites.reading.ast_cuda import bare, condition_parts, declared_names, names
 from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
 from kernel_lsp.source.trees import field, text_of
 
@@ -95,7 +95,7 @@ class _StoreRun(LaneRun):
     scaled: dict[Register, str] = attribute(default_factory=dict[Register, str])
 
     def _branch(self, node: Node, guards: tuple[CopyGuard, ...]) -> None:
-        asked = [self._asked(part) for part in conjuncts(field(node, "condition").named_children[0])]
+        asked = [self._asked(part) for part in condition_parts(field(node, "condition"), "&&")]
         other = node.child_by_field_name("alternative")
         more = tuple(one for one in asked if isinstance(one, CopyGuard))
         if more and other is not None:
@@ -225,7 +225,7 @@ def epilogue(product: BlockProduct) -> tuple[Node, ...]:
         raise NotApplicableError("the sums are not stored")
     first, last = used[0], used[-1]
     while first and after[first - 1].type in ("preproc_call", "declaration", "comment"):
-        if not used_only_by(product.tree, declared_by(after[first - 1]), after[first - 1 : last + 1]):
+        if not used_only_by(product.tree, declared_names(after[first - 1]), after[first - 1 : last + 1]):
             break
         first -= 1
     return tuple(after[first : last + 1])

@@ -18,7 +18,8 @@ from kernel_lsp.refine.rewrites.reading.affine import Polynomial
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at, whole_line
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
-from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, find_launches, relaunched, spelled
+from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, find_launches, relaunched
+from kernel_lsp.refine.rewrites.writing.spelling import spelled
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits

@@ -11,13 +11,13 @@ from math import prod
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.copies.block_names import BlockNames
-from kernel_lsp.refine.rewrites.copies.thread_run import CopyGuard, ThreadRun, conjuncts
+from kernel_lsp.refine.rewrites.copies.thread_run import CopyGuard, ThreadRun
 from kernel_lsp.refine.rewrites.products.block_products import TileOperand
 from kernel_lsp.refine.rewrites.products.warp_fragments import thread_values
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial, number, symbol
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, assigned, bare
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, assigned, bare, condition_parts
 from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
-from kernel_lsp.refine.rewrites.writing.launch_sites import closed
+from kernel_lsp.refine.rewrites.writing.spelling import closed
 from kernel_lsp.source.trees import field, text_of, walk
 
 _PIECE = 16  # bytes that stay together
@@ -136,7 +136,7 @@ class _FillRun(ThreadRun):
     def _known(self, condition: Node) -> bool | None:
         """Return what a condition gives for this thread; None where it may give both."""
         try:
-            asked = [self._asked(part) for part in conjuncts(condition)]
+            asked = [self._asked(part) for part in condition_parts(condition, "&&")]
         except NotApplicableError:
             return None
         return False if False in asked else True if all(one is True for one in asked) else None

@@ -29,7 +29,6 @@ from tree_sitter import Node
 from kernel_lsp.device.architectures import STATIC_SHARED_BYTES
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.copies.bulk_copies import block_shape
-from kernel_lsp.refine.rewrites.copies.bulk_text import ahead_of
 from kernel_lsp.refine.rewrites.products.block_products import BlockProduct, TileOperand, find_block_product, zeroed_by
 from kernel_lsp.refine.rewrites.products.product_steps import barrier_ahead, check_sums, filled_elements
 from kernel_lsp.refine.rewrites.products.sum_stores import FRAGMENT, epilogue, stored_sums
@@ -38,8 +37,9 @@ from kernel_lsp.refine.rewrites.products.warpgroup_text import WarpgroupText, sh
 from kernel_lsp.refine.rewrites.products.wgmma_text import check_name, helpers
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, declared_identifier, indent_at, names, whole_line
 from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
-from kernel_lsp.refine.rewrites.writing.launch_sites import closed
+from kernel_lsp.refine.rewrites.writing.insertions import ahead_of
 from kernel_lsp.refine.rewrites.writing.leftovers import without_unused, without_wmma
+from kernel_lsp.refine.rewrites.writing.spelling import closed
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
 
-from kernel_lsp.refine.rewrites.copies.bulk_text import bound, numbered, summed, thread_number
+from kernel_lsp.refine.rewrites.copies.bulk_text import bound, numbered, thread_number
 from kernel_lsp.refine.rewrites.copies.thread_run import CopyGuard
 from kernel_lsp.refine.rewrites.products.block_products import BlockProduct, TileOperand
 from kernel_lsp.refine.rewrites.products.sum_stores import FRAGMENT, StoredSums
 from kernel_lsp.refine.rewrites.products.tile_uses import spelled_shape
 from kernel_lsp.refine.rewrites.products.warp_fragments import WARP, lane_at
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial, number, symbol
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, declared_identifier
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, declared_identifier, declared_names
 from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
-from kernel_lsp.refine.rewrites.writing.launch_sites import closed
+from kernel_lsp.refine.rewrites.writing.spelling import closed, summed
 from kernel_lsp.source.trees import text_of
 
 _ROWS = 64  # of a warpgroup's product
@@ -117,7 +117,7 @@ class WarpgroupText:
         tree = self.tree
         taken = {p.name for p in tree.kernel.parameters} | self.stored.names()
         for node in (*tree.root.named_children, *tree.body.named_children):
-            taken |= {text_of(declared_identifier(one)) for one in node.children_by_field_name("declarator")}
+            taken |= declared_names(node)
             taken |= {text_of(one) for one in node.children_by_field_name("name")}
         plain = ("group_row", "group_column", "slab", "inner", "at", "row", "column", "i")
         return {name: tree.fresh(f"sum_{name}") if name in taken else name for name in plain}

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from kernel_lsp.refine.rewrites.copies.bulk_text import ahead_of_kernel
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree
 from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
+from kernel_lsp.refine.rewrites.writing.insertions import ahead_of_kernel
 from kernel_lsp.source.text import Edit
 
 _SPACE = "wgmma"

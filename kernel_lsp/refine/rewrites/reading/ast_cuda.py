@@ -20,6 +20,7 @@ _POINTER = re.compile(
 _COLLECTIVE = re.compile(
     r"__sync|__shfl|__ballot|__reduce_|__any_|__all_|__match|bar\.sync|cooperative_groups|\bcg::|wmma"
 )
+LOOPS = ("for_statement", "while_statement", "do_statement")
 _WRITES = {"assignment_expression": "left", "update_expression": "argument"}
 
 
@@ -66,6 +67,31 @@ def bare(node: Node) -> Node:
             node = arguments.named_children[0]
         else:
             return node
+
+
+def condition_parts(node: Node, operator: str) -> Iterator[Node]:
+    """Yield the conditions that an operator joins, without parentheses."""
+    if node.type == "condition_clause":
+        node = field(node, "value")
+    node = bare(node)
+    if node.type == "binary_expression" and text_of(field(node, "operator")) == operator:
+        yield from condition_parts(field(node, "left"), operator)
+        yield from condition_parts(field(node, "right"), operator)
+    else:
+        yield node
+
+
+def around(node: Node, within: Node | None = None) -> Iterator[Node]:
+    """Yield the nodes around a node, innermost first, inside of `within` or else of the function."""
+    parent = node.parent
+    while parent is not None and parent != within and parent.type != "function_definition":
+        yield parent
+        parent = parent.parent
+
+
+def in_loop(node: Node, within: Node | None = None) -> bool:
+    """Return True for a node in a loop, which stands inside of `within` or else of the function."""
+    return any(parent.type in LOOPS for parent in around(node, within))
 
 
 def canonical(node: Node, values: Mapping[str, Node], depth: int = 8) -> str:
@@ -255,6 +281,17 @@ def declared_identifier(declarator: Node) -> Node:
     while (inner := declarator.child_by_field_name("declarator")) is not None:
         declarator = inner
     return declarator
+
+
+def declared_names(declaration: Node) -> set[str]:
+    """Return the names that a declaration declares."""
+    return {text_of(declared_identifier(one)) for one in declaration.children_by_field_name("declarator")}
+
+
+def declaration_head(declaration: Node) -> str:
+    """Return a declaration's text before its first declarator, with the blank."""
+    first = field(declaration, "declarator")
+    return text_of(declaration).encode()[: first.start_byte - declaration.start_byte].decode()
 
 
 def without_trailing_blanks(text: str) -> str:

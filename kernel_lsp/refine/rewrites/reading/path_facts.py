@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial, number, thread_index
+from kernel_lsp.refine.rewrites.reading.ast_cuda import around, condition_parts
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, serial_loop
-from kernel_lsp.refine.rewrites.reading.thread_rows import condition_parts
 from kernel_lsp.source.trees import field, text_of
 
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
@@ -30,7 +30,7 @@ def facts_at(use: MemoryUse, node: Node) -> list[Polynomial]:
         if operator == "!=":
             unequal.append(difference)
     counters: set[str] = set()
-    for loop in (serial_loop(use.scopes, n) for n in _around(node) if n.type == "for_statement"):
+    for loop in (serial_loop(use.scopes, n) for n in around(node) if n.type == "for_statement"):
         if loop is not None:
             counter = use.indices.of_symbol(loop.variable)
             last = use.indices.of(loop.limit) - number(text_of(field(loop.condition, "operator")) == "<")
@@ -46,18 +46,10 @@ def facts_at(use: MemoryUse, node: Node) -> list[Polynomial]:
     return [fact for fact in found if not fact.names() & unsure]
 
 
-def _around(node: Node) -> Iterator[Node]:
-    """Yield the nodes around a node, innermost first, up to the function."""
-    parent = node.parent
-    while parent is not None and parent.type != "function_definition":
-        yield parent
-        parent = parent.parent
-
-
 def _conditions(use: MemoryUse, node: Node) -> Iterator[tuple[str, Node, Node]]:
     """Yield comparisons that hold at a node: operator and both sides."""
     child = node
-    for parent in _around(node):
+    for parent in around(node):
         if parent.type in ("if_statement", "conditional_expression"):
             condition = field(parent, "condition")
             if child == parent.child_by_field_name("consequence"):

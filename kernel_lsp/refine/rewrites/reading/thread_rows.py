@@ -1,13 +1,13 @@
 """Recognise kernels in which each thread of a flat launch has a number, and does all of the work for that number."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial, symbol
-from kernel_lsp.refine.rewrites.reading.ast_cuda import bare, names, only_returns
+from kernel_lsp.refine.rewrites.reading.ast_cuda import bare, condition_parts, names, only_returns
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, Scopes, all_within
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
 from kernel_lsp.source.text import Span
@@ -188,15 +188,3 @@ def compared(part: Node, operator: str) -> tuple[Node, Node] | None:
 def _is(use: MemoryUse, node: Node, variable: CudaVariable) -> bool:
     node = bare(node)
     return node.type == "identifier" and use.scopes.of(node) is variable
-
-
-def condition_parts(node: Node, operator: str) -> Iterator[Node]:
-    """Yield the conditions that an operator joins, without parentheses."""
-    if node.type == "condition_clause":
-        node = field(node, "value")
-    node = bare(node)
-    if node.type == "binary_expression" and text_of(field(node, "operator")) == operator:
-        yield from condition_parts(field(node, "left"), operator)
-        yield from condition_parts(field(node, "right"), operator)
-    else:
-        yield node

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.reading.affine import number
+from kernel_lsp.refine.rewrites.reading.ast_cuda import in_loop
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryAccess, MemoryUse, NotApplicableError, SerialLoop
 from kernel_lsp.source.trees import field, text_of
-
-_LOOPS = ("for_statement", "while_statement", "do_statement")
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def check_own_elements(use: MemoryUse, loop: SerialLoop, accesses: list[MemoryAc
                 raise NotApplicableError("an atomic that is read")
             continue
         by = one.offset.factor(counter) if one.offset is not None else None
-        if one.offset is None or by is None or by.value in (None, 0) or _is_nested(one.node, loop):
+        if one.offset is None or by is None or by.value in (None, 0) or in_loop(one.node, loop.node):
             raise NotApplicableError("iterations may write one element")
         for other in accesses:
             if not other.may_touch(one) or other is one:
@@ -74,12 +73,3 @@ def _is_atomic(node: Node) -> bool:
         node = node.parent
     atomic = node.type == "call_expression" and text_of(field(node, "function")).startswith("atomic")
     return atomic and node.parent is not None and node.parent.type == "expression_statement"
-
-
-def _is_nested(node: Node, loop: SerialLoop) -> bool:
-    parent = node.parent
-    while parent is not None and parent != loop.node:
-        if parent.type in _LOOPS:
-            return True
-        parent = parent.parent
-    return False

@@ -1,14 +1,12 @@
-"""Find the additions of a kernel's threads to elements that many of them share, and put work around its body."""
+"""Find the additions of a kernel's threads to elements that many of them share."""
 
 from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, bare, indent_at, only_returns
+from kernel_lsp.refine.rewrites.reading.ast_cuda import bare
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
-from kernel_lsp.refine.rewrites.reading.thread_rows import compared, condition_parts
-from kernel_lsp.source.text import Edit, Span
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _TYPES = ("int", "unsigned", "unsigned int", "float", "double", "unsigned long long", "unsigned long long int")
@@ -101,45 +99,3 @@ def is_of_block(scopes: Scopes, node: Node | None) -> bool:
 def _is_fixed(scopes: Scopes, variable: CudaVariable) -> bool:
     outer = variable.declaration.parent if variable.declaration is not None else None
     return outer == scopes.tree.body and variable.constant is not None and is_of_block(scopes, variable.constant)
-
-
-def around_body(tree: KernelTree, ahead: list[str], behind: list[str]) -> list[Edit]:
-    """Return the edits that put lines around a kernel's body, to whose end every thread comes.
-
-    `if (i >= n) return;` becomes a block, `if (i < n) { ... }`.
-
-    Raises:
-        NotApplicableError: a thread may leave elsewhere.
-    """
-    text, body = tree.file.text, tree.body
-    statements = [n for n in body.named_children if n.type != "comment"]
-    returns = [n for n in walk(body) if n.type == "return_statement"]
-    guards = [n for n in statements if n.type == "if_statement" and only_returns(field(n, "consequence"))]
-    if len(returns) != len(guards) or len(guards) > 1 or not statements:
-        raise NotApplicableError("threads that leave early")
-    pad = indent_at(text, statements[0].start_byte) or "    "
-    first, last = statements[0].start_byte, body.named_children[-1].end_byte
-    edits = [Edit(Span(first, first), "".join(f"{line}\n{pad}" for line in ahead))]
-    close = ""
-    if guards:
-        guard = guards[0]
-        if guard.child_by_field_name("alternative") is not None or guard == statements[-1]:
-            raise NotApplicableError("threads that leave early")
-        edits.append(Edit(span_of(guard), f"if ({_stays(field(guard, 'condition'))}) {{"))
-        data, begin = text.encode(), guard.end_byte
-        at = data.find(b"\n", begin, last)
-        while at >= 0:  # what follows stands in a block now
-            if data[at + 1 : at + 2] not in (b"\n", b"#"):
-                edits.append(Edit(Span(at + 1, at + 1), "    "))
-            at = data.find(b"\n", at + 1, last)
-        close = f"\n{pad}}}"
-    edits.append(Edit(Span(last, last), close + "".join(f"\n{pad}{line}" for line in behind)))
-    return edits
-
-
-def _stays(condition: Node) -> str:
-    """Return the condition under which a thread goes on."""
-    parts = [compared(part, ">=") for part in condition_parts(condition, "||")]
-    if all(part is not None for part in parts):
-        return " && ".join(f"{text_of(part[0])} < {text_of(part[1])}" for part in parts if part is not None)
-    return f"!{text_of(condition)}"

@@ -15,8 +15,9 @@ from kernel_lsp.refine.rewrites.accesses import grid_stride, vectorize
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
-from kernel_lsp.refine.rewrites.reductions.atomic_adds import AtomicAdd, around_body, atomic_adds, is_of_block
-from kernel_lsp.refine.rewrites.reductions.team import block_team, defined_before
+from kernel_lsp.refine.rewrites.reductions.atomic_adds import AtomicAdd, atomic_adds, is_of_block
+from kernel_lsp.refine.rewrites.reductions.team import block_team
+from kernel_lsp.refine.rewrites.writing.insertions import around_body, defined_before
 from kernel_lsp.refine.rewrites.writing.launch_sites import find_launches
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel

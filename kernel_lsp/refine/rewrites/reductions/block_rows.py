@@ -19,7 +19,9 @@ from kernel_lsp.refine.rewrites.accesses import vectorize
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial
 from kernel_lsp.refine.rewrites.reading.ast_cuda import (
     KernelTree,
+    around,
     comment_free,
+    condition_parts,
     indent_at,
     names,
     only_returns,
@@ -29,10 +31,12 @@ from kernel_lsp.refine.rewrites.reading.loops import LANES
 from kernel_lsp.refine.rewrites.reading.reductions import ZERO
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, Scopes, all_within
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError, is_written
-from kernel_lsp.refine.rewrites.reading.thread_rows import compared, condition_parts
-from kernel_lsp.refine.rewrites.reductions.team import block_team, defined_before
+from kernel_lsp.refine.rewrites.reading.thread_rows import compared
+from kernel_lsp.refine.rewrites.reductions.team import block_team
 from kernel_lsp.refine.rewrites.reductions.warp_code import WarpCode, function_named, spelled_alike
-from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, closed, find_launches, relaunched
+from kernel_lsp.refine.rewrites.writing.insertions import defined_before
+from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, find_launches, relaunched
+from kernel_lsp.refine.rewrites.writing.spelling import closed
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel, Parameter
 from kernel_lsp.source.text import Edit, Span
@@ -200,11 +204,8 @@ class _Function:
                 raise NotApplicableError("a change of memory by every lane")
 
     def _check_reached(self, node: Node) -> None:
-        parent = node.parent
-        while parent is not None and parent != self.tree.body:
-            if parent.type not in _STRAIGHT:
-                raise NotApplicableError("values are combined where not all threads may come")
-            parent = parent.parent
+        if any(parent.type not in _STRAIGHT for parent in around(node, self.tree.body)):
+            raise NotApplicableError("values are combined where not all threads may come")
 
     def _check_neutral(self, call: Node) -> None:
         """Refuse to combine a variable to which threads without elements would add something."""

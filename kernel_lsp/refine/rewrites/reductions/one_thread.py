@@ -19,7 +19,8 @@ from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse
 from kernel_lsp.refine.rewrites.reading.thread_rows import thread_macros
 from kernel_lsp.refine.rewrites.reductions.row_sharing import RowSharing
-from kernel_lsp.refine.rewrites.reductions.team import block_team, defined_before
+from kernel_lsp.refine.rewrites.reductions.team import block_team
+from kernel_lsp.refine.rewrites.writing.insertions import defined_before
 from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, find_launches, relaunched
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel

@@ -18,8 +18,10 @@ from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
 from kernel_lsp.refine.rewrites.reading.thread_rows import ThreadRows, find_thread_rows
 from kernel_lsp.refine.rewrites.reductions.row_sharing import RowSharing
-from kernel_lsp.refine.rewrites.reductions.team import Team, block_team, defined_before, warp_team
-from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, closed, find_launches, relaunched
+from kernel_lsp.refine.rewrites.reductions.team import Team, block_team, warp_team
+from kernel_lsp.refine.rewrites.writing.insertions import defined_before
+from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, find_launches, relaunched
+from kernel_lsp.refine.rewrites.writing.spelling import closed
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span

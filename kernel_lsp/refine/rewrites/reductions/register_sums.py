@@ -12,7 +12,7 @@ from tree_sitter import Node
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites import followed_by
 from kernel_lsp.refine.rewrites.products import tile_product
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at
+from kernel_lsp.refine.rewrites.reading.ast_cuda import LOOPS, KernelTree, indent_at
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryAccess, MemoryUse, NotApplicableError
 from kernel_lsp.refine.rewrites.reductions import parallel_rows, split_columns
@@ -21,7 +21,6 @@ from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
-_LOOPS = ("for_statement", "while_statement", "do_statement")
 _JUMPS = ("return_statement", "goto_statement")
 
 
@@ -90,7 +89,7 @@ def _is_touched_anyway(use: MemoryUse, loop: Node, element: MemoryAccess) -> boo
 def _gathered(tree: KernelTree) -> KernelTree | None:
     """Return the kernel with the sums of one loop in a register; None if there is no such loop."""
     use = MemoryUse(Scopes(tree))
-    for loop in (n for n in walk(tree.body) if n.type in _LOOPS):  # outer ones first
+    for loop in (n for n in walk(tree.body) if n.type in LOOPS):  # outer ones first
         if loop.parent is None or loop.parent.type != "compound_statement":
             continue
         if tree.collective(loop) or any(n.type in _JUMPS for n in walk(loop)):

@@ -6,7 +6,7 @@ from dataclasses import field as attribute
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial, is_near, symbol
-from kernel_lsp.refine.rewrites.reading.ast_cuda import bare, indent_at
+from kernel_lsp.refine.rewrites.reading.ast_cuda import LOOPS, bare, indent_at
 from kernel_lsp.refine.rewrites.reading.reductions import LoopReduction, extreme, find_reductions
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable
 from kernel_lsp.refine.rewrites.reading.serial_loops import (
@@ -26,7 +26,6 @@ from kernel_lsp.source.trees import field, span_of, text_of, walk
 _SHORT = 32  # iterations that are not worth sharing out
 _JUMPS = ("break_statement", "return_statement", "goto_statement", "labeled_statement", "switch_statement")
 _NEUTRAL_NODES = ("comment", "preproc_call", ";")
-_LOOPS = ("for_statement", "while_statement", "do_statement")
 
 
 @dataclass
@@ -272,7 +271,7 @@ class RowSharing:
         """Return True for a statement that only writes to memory, for the row as a whole."""
         if node.type not in ("expression_statement", "if_statement"):
             return False
-        if any(n.type in (*_JUMPS, *_LOOPS, "declaration") for n in walk(node)):
+        if any(n.type in (*_JUMPS, *LOOPS, "declaration") for n in walk(node)):
             return False
         accesses = self.use.accesses(node)
         span = span_of(node)

@@ -18,7 +18,8 @@ from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, bare, indent
 from kernel_lsp.refine.rewrites.reading.loops import find_loops
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
-from kernel_lsp.refine.rewrites.reductions.atomic_adds import AtomicAdd, around_body, atomic_adds
+from kernel_lsp.refine.rewrites.reductions.atomic_adds import AtomicAdd, atomic_adds
+from kernel_lsp.refine.rewrites.writing.insertions import around_body
 from kernel_lsp.refine.rewrites.writing.launch_sites import find_launches
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree
-from kernel_lsp.source.text import Edit, Span
 
 _WARP_HELPER = """\
 // Combines the values of a warp's threads; each of them gets the result.
@@ -147,23 +146,3 @@ def column_team(tree: KernelTree, column: str, limit: str) -> Team:
     return Team(
         "column", first, "blockDim.y", barrier, row, "", None, helper, text, orders=True, alone=alone, mixed=True
     )
-
-
-def defined_before(tree: KernelTree, text: str) -> Edit:
-    """Return the edit that defines functions ahead of a kernel, outside of `extern "C"` and the comment above it."""
-    node = tree.body
-    while node.parent is not None and node.parent.type not in ("translation_unit", "declaration_list"):
-        node = node.parent
-    outer = node.parent
-    while outer is not None and outer.type != "translation_unit":
-        if outer.type == "linkage_specification":
-            node = outer
-        outer = outer.parent
-    at = node
-    while at.prev_sibling is not None and at.prev_sibling.type == "comment":
-        if at.start_point.row - at.prev_sibling.end_point.row > 1:
-            break
-        at = at.prev_sibling
-    previous = at.prev_sibling
-    close = previous is not None and at.start_point.row - previous.end_point.row == 1 and previous.type[:7] != "preproc"
-    return Edit(Span(at.start_byte, at.start_byte), "\n" * close + f"{text}\n")

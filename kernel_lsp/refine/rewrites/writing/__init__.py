@@ -1,4 +1,5 @@
 """Writes what rewrites of several families need, from what `reading` found.
 
-`launches` and `launch_sites` change launches, `leftovers` removes what nothing uses any longer.
+`launches` and `launch_sites` change launches, `insertions` puts text ahead of a kernel or a statement or around a body,
+`leftovers` removes what nothing uses any longer, `spelling` spells polynomials.
 """

@@ -1,6 +1,5 @@
 """Read and change the launches of a kernel as a whole: grid, block and arguments, in host code and in a workload."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -9,14 +8,13 @@ from tree_sitter import Node
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree
 from kernel_lsp.refine.rewrites.reading.bindings import bound_value, function_of, launched_name
-from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
+from kernel_lsp.refine.rewrites.writing.spelling import closed
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.grammar import parse_python
 from kernel_lsp.source.kernel import Parameter
 from kernel_lsp.source.text import Edit, apply_edits
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
-_SIMPLE = re.compile(r"[\w.]+(\([^()]*\)|\[[^\[\]]*\])*")
 _LISTS = ("tuple", "argument_list", "parameter_list")
 
 
@@ -96,25 +94,6 @@ class LaunchSite:
         if len(texts) + len(kept) == 1:
             return Edit(span_of(old), joined)
         return Edit(span_of(old), f"({joined})" if self.python else f"dim3({joined})")
-
-
-def spelled(amount: Polynomial) -> str:
-    """Return a polynomial of a kernel as C++.
-
-    Raises:
-        NotApplicableError: it has unknowns that cannot be named everywhere.
-    """
-    parts: list[str] = []
-    for unknowns, n in sorted(amount.terms.items(), key=lambda term: (-len(term[0]), term[0])):
-        if n < 0 or any("@" in name for name in unknowns):
-            raise NotApplicableError("an index that cannot be spelled")
-        parts.append(" * ".join([*([str(n)] if n != 1 or not unknowns else []), *unknowns]))
-    return " + ".join(parts) or "0"
-
-
-def closed(text: str) -> str:
-    """Return an expression as a factor: in parentheses unless it is a name, a call or an element."""
-    return text if _SIMPLE.fullmatch(text) else f"({text})"
 
 
 def find_launches(tree: KernelTree, workload: SourceFile | None) -> list[LaunchSite] | None:

@@ -1,11 +1,12 @@
 """Remove what nothing uses any longer: declarations of a kernel, and functions and macros of its file."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, declared_identifier, function_names, whole_line
+from kernel_lsp.refine.rewrites.writing.insertions import first_comment
 from kernel_lsp.source.text import Edit, Span
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
@@ -34,13 +35,13 @@ def _unused(tree: KernelTree, suspects: set[str]) -> Iterator[Edit]:
     lonely = {name for name in suspects if counts.get(name) == 1}
     for node in walk(tree.body):
         if node.type == "declaration":
-            yield from _shortened(tree, node, lonely)
+            yield from without_declarators(tree, _idle(node, lonely))
     for node in tree.root.named_children:
         defined = function_names(node) if node.type == "function_definition" else set[str]()
         if node.type in ("preproc_function_def", "preproc_def"):
             defined = {text_of(field(node, "name"))}
         if node.type == "declaration":
-            yield from _shortened(tree, node, lonely)
+            yield from without_declarators(tree, _idle(node, lonely))
         elif defined & lonely:
             yield Edit(_with_comment(tree, node), "")
 
@@ -50,15 +51,25 @@ def _is_qualified(node: Node) -> bool:
     return node.parent is not None and node.parent.type == "qualified_identifier"
 
 
-def _shortened(tree: KernelTree, node: Node, lonely: set[str]) -> Iterator[Edit]:
-    """Yield the edit that leaves out the declared names that nothing uses."""
-    declarators = node.children_by_field_name("declarator")
-    kept = [one for one in declarators if text_of(declared_identifier(one)) not in lonely or _acts(one)]
-    if not kept:
-        yield Edit(_with_remark(tree, node), "")
-    elif len(kept) < len(declarators):
-        span = Span(declarators[0].start_byte, declarators[-1].end_byte)
-        yield Edit(span, ", ".join(text_of(one) for one in kept))
+def _idle(declaration: Node, lonely: set[str]) -> list[Node]:
+    """Return the declarators of names that nothing uses, and whose initial values do nothing."""
+    declarators = declaration.children_by_field_name("declarator")
+    return [one for one in declarators if text_of(declared_identifier(one)) in lonely and not _acts(one)]
+
+
+def without_declarators(tree: KernelTree, gone: Sequence[Node]) -> Iterator[Edit]:
+    """Yield the edits that take declarators out of their declarations, which vanish with their last one."""
+    for declaration in dict.fromkeys(node.parent for node in gone):
+        assert declaration is not None, "a declarator stands in a declaration"
+        every = declaration.children_by_field_name("declarator")
+        if all(node in gone for node in every):
+            yield Edit(_with_remark(tree, declaration), "")
+            continue
+        first = next(at for at, node in enumerate(every) if node not in gone)
+        for at, node in enumerate(every):
+            if node in gone:
+                before, behind = every[at - 1].end_byte, every[min(at + 1, len(every) - 1)].start_byte
+                yield Edit(Span(before, node.end_byte) if at > first else Span(node.start_byte, behind), "")
 
 
 def _with_remark(tree: KernelTree, node: Node) -> Span:
@@ -92,12 +103,8 @@ def _acts(declarator: Node) -> bool:
 
 def _with_comment(tree: KernelTree, node: Node) -> Span:
     """Return the lines of a definition with the comments right above it, and an empty line behind."""
-    text, first = tree.file.text, node
-    while (before := first.prev_sibling) is not None and before.type == "comment":
-        if before.end_point.row + 1 != first.start_point.row:
-            break
-        first = before
-    span = whole_line(text, Span(first.start_byte, node.end_byte))
+    text = tree.file.text
+    span = whole_line(text, Span(first_comment(node).start_byte, node.end_byte))
     data = text.encode()
     blank = data[span.end : span.end + 1] == b"\n" and (data[: span.start].endswith(b"\n\n") or not span.start)
     return Span(span.start, span.end + 1) if blank else span
