@@ -39,7 +39,7 @@ class _State:
         self.window, self.opened = float(os.environ.get("KERNEL_LSP_CAPTURE_WINDOW", 0)), None
         self.began = self.written = time.perf_counter()
         self.process = os.getpid()
-        self.watching = False
+        self.watching, self.tool = False, None  # the id of `sys.monitoring` under which calls are watched
 
 
 STATE = _State()
@@ -162,6 +162,7 @@ def _watch_calls():
         if _is_watched(code):
             _left(code, None, False)
 
+    STATE.tool = tool
     monitoring.use_tool_id(tool, "kernel-lsp")
     monitoring.register_callback(tool, events.PY_START, started)
     monitoring.register_callback(tool, events.PY_RETURN, returned)
@@ -413,8 +414,11 @@ def _device():
 
 def _at_end():
     _local.busy = True
+    # The interpreter clears this module before it stops calling it.
     if sys.getprofile() is _profile:
-        sys.setprofile(None)  # the interpreter clears this module before it stops calling it
+        sys.setprofile(None)
+    if STATE.tool is not None:
+        sys.monitoring.set_events(STATE.tool, 0)
     try:
         if STATE.launches:
             _write_counts()

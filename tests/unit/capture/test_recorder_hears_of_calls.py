@@ -17,7 +17,7 @@ PROGRAM = f"""
 import importlib.util, sys
 sys.modules["torch"] = type(sys)("torch")
 spec = importlib.util.spec_from_file_location("recorder", {str(RECORDER)!r})
-recorder = importlib.util.module_from_spec(spec)
+recorder = sys.modules["recorder"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(recorder)
 seen = []
 recorder._finish = lambda call, value: seen.append((call.code.co_name, dict(call.values), value))
@@ -42,14 +42,39 @@ assert recorder._calls() == [] and recorder.STATE.errors == [] and recorder.STAT
 """
 
 
-@pytest.mark.parametrize("python", PYTHONS)
-def test_arguments_are_those_at_entry_and_nothing_is_held_afterwards(python: str, tmp_path: Path):
-    path = tmp_path / "program.py"
-    path.write_text(PROGRAM)
+LATE = """
+import atexit
+atexit.register(recorder._at_end)
+
+class Late:
+    def __del__(self, failing=failing, error=ValueError):
+        try:
+            failing(3)
+        except error:
+            pass
+
+import codecs  # which the interpreter clears after the recorder
+codecs.late, codecs.recorder = Late(), recorder
+"""
+
+
+def run_with(python: str, path: Path, text: str) -> "subprocess.CompletedProcess[str]":
+    path.write_text(text)
     if subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode:
         pytest.skip(f"{python} does not start")
-    ran = subprocess.run([python, str(path)], capture_output=True, text=True, check=False)
+    return subprocess.run([python, str(path)], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_arguments_are_those_at_entry_and_nothing_is_held_afterwards(python: str, tmp_path: Path):
+    ran = run_with(python, tmp_path / "program.py", PROGRAM)
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_nothing_is_heard_and_nothing_said_when_the_interpreter_ends(python: str, tmp_path: Path):
+    ran = run_with(python, tmp_path / "program.py", PROGRAM + LATE)
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_the_time_that_a_description_takes_is_none_of_the_programs(tmp_path: Path):
