@@ -207,12 +207,21 @@ class Store:
         # The verdict is looked up because its file may have been set aside since.
         self._write(
             f"INSERT OR REPLACE INTO turns ({_TURN}) "
-            "SELECT ?1, coalesce(?7, max(number) + 1, 1), ?2, ?3, ?4, ?5, (SELECT id FROM verdicts WHERE id = ?6), "
-            "?8, ?9, ?10 FROM turns WHERE session = ?1",
-            (
-                *(session, time.time(), candidate, prompt, answer, verdict, number),
-                *(target, _as_text(outcome), _as_text(circumstances)),
-            ),
+            "SELECT :session, coalesce(:number, max(number) + 1, 1), :created, :candidate, :prompt, :answer, "
+            "(SELECT id FROM verdicts WHERE id = :verdict), :target, :outcome, :circumstances "
+            "FROM turns WHERE session = :session",
+            {
+                "session": session,
+                "number": number,
+                "created": time.time(),
+                "candidate": candidate,
+                "prompt": prompt,
+                "answer": answer,
+                "verdict": verdict,
+                "target": target,
+                "outcome": _as_text(outcome),
+                "circumstances": _as_text(circumstances),
+            },
         )
 
     def list_turns(self, session: str) -> list[Turn]:
@@ -263,7 +272,7 @@ class Store:
     def _read(self, query: str, given: tuple[object, ...]) -> list[tuple[Any, ...]]:
         return self._run(lambda: self._connection.execute(query, given).fetchall(), [])
 
-    def _write(self, statement: str, given: tuple[object, ...]) -> None:
+    def _write(self, statement: str, given: tuple[object, ...] | Mapping[str, object]) -> None:
         self._run(lambda: self._connection.execute(statement, given), None)
 
     def _run(self, operation: Callable[[], _T], otherwise: _T) -> _T:
