@@ -64,8 +64,12 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Oracle:
 
 
 def known_to(oracle: Oracle) -> list[str]:
-    """The architectures of our table that the installed header knows; later ones stand in a later header."""
-    return [arch for arch in ARCHITECTURES if oracle(arch, 32, 1, 0, 0, 128) != UNKNOWN]
+    """The architectures of our table that the installed header knows as the latest one does.
+
+    That of CUDA 13.0 gives sm_103 twice the barriers that 13.5 gives it.
+    """
+    known = [arch for arch in ARCHITECTURES if oracle(arch, 32, 1, 0, 0, 128) != UNKNOWN]
+    return [arch for arch in known if arch != "sm_103" or oracle(arch, 16, 16, 0, 0, 32) == 2]
 
 
 def test_occupancy_agrees_with_the_toolkits_header_on_200000_random_kernels(oracle: Oracle) -> None:
