@@ -111,9 +111,9 @@ def dependencies_of(source: SourceFile, workload: WorkloadFile | None, settings:
     files = [source] if python else []
     if workload is not None and not workload.in_kernel_file:
         files.append(workload.source)
-    folders = folders_of(*files)
+    folders, installed = folders_of(*files), [name.replace("-", ".") for name in package_versions()]
     for file in files:
-        modules = local_imports(file, folders, tuple(package_versions()))
+        modules = local_imports(file, folders, installed)
         whole = whole and modules is not None
         found |= {module.path: module for module in modules or ()}
     own = {file.path for file in files}

@@ -19,8 +19,8 @@ def local_imports(
     Args:
         source: a Python file.
         folders: where Python looks for modules, installed packages apart.
-        installed: top-level names of packages whose content the caller knows by their versions; None where others than
-            those in `folders` do not matter.
+        installed: names of packages, `torch` or `cuda.bindings`, whose content the caller knows by their versions;
+            None where others than those in `folders` do not matter.
 
     Returns:
         The files; None where that cannot be told: it does not parse, or it imports a module that is neither in
@@ -38,7 +38,7 @@ def local_imports(
         of_package = ((called.root, called.package),) if called.needs_package else ()
         for package, name in (*_imported(ast.walk(tree), file.path.parent), *of_package):
             paths = [path for folder in ((package,) if package else folders) for path in files_of(folder, name)]
-            known = package is not None or installed is None or name.partition(".")[0] in installed
+            known = package is not None or installed is None or any(f"{name}.".startswith(f"{one}.") for one in installed)
             if not paths and not known and name.partition(".")[0] not in sys.stdlib_module_names:
                 return None
             for path in paths:

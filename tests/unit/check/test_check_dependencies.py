@@ -78,6 +78,15 @@ def test_there_is_no_key_where_something_unknown_is_imported(path):
     assert depends(path).key(settings_in(path.parent), device_named("sm_90"), None, run=True) is None
 
 
+@pytest.mark.parametrize("line", ["from cuda.bindings import driver", "import cuda.bindings.driver"])
+def test_the_drivers_bindings_are_known_by_their_version(path, line):
+    workload = path.with_name("scale_workload.py")
+    workload.write_text(f"{line}\n{workload.read_text()}")
+    assert key(path)
+    workload.write_text(f"import cuda.unheard_of\n{workload.read_text()}")
+    assert not depends(path).whole
+
+
 def test_changed_files_stand_for_their_kernels(path):
     folder = path.parent
     (folder / "plain.py").write_text("import triton\n")
