@@ -79,7 +79,7 @@ def bind_transfers(decoder: Decoder, instruction: PtxInstruction, site: Site) ->
         store = decoder.store(instruction.operands[0])
         nothing = np.zeros((1, 1), np.uint64)
         return lambda _r, activation, lanes: store(activation, nothing, lanes)
-    if parts[0] not in ("ld", "ldu", "st"):
+    if parts[0] not in ("ld", "ldu", "st") or "async" in parts:  # `st.async` reports to an mbarrier
         return None
     space = space_of(parts)
     address = instruction.operands[1 if parts[0] != "st" else 0]

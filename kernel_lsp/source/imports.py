@@ -38,7 +38,9 @@ def local_imports(
         of_package = ((called.root, called.package),) if called.needs_package else ()
         for package, name in (*_imported(ast.walk(tree), file.path.parent), *of_package):
             paths = [path for folder in ((package,) if package else folders) for path in files_of(folder, name)]
-            known = package is not None or installed is None or any(f"{name}.".startswith(f"{one}.") for one in installed)
+            known = (
+                package is not None or installed is None or any(f"{name}.".startswith(f"{one}.") for one in installed)
+            )
             if not paths and not known and name.partition(".")[0] not in sys.stdlib_module_names:
                 return None
             for path in paths:

@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
+from math import inf
 from pathlib import Path
 from typing import IO, Any
 
@@ -129,11 +130,11 @@ def gather(path: Path, numbers: Sequence[int], options: argparse.Namespace) -> I
             done += 1
 
 
-def lines(stream: IO[str], seconds: float) -> Iterator[str]:
+def lines(stream: IO[str], seconds: float, end: float = inf) -> Iterator[str]:
     """Give the lines of a stream.
 
     Raises:
-        TimeoutError: none came for so long.
+        TimeoutError: none came for so long, or it is later than `end` on the monotonic clock.
     """
     held: queue.Queue[str | None] = queue.Queue()
 
@@ -145,7 +146,7 @@ def lines(stream: IO[str], seconds: float) -> Iterator[str]:
     threading.Thread(target=read, daemon=True).start()
     while True:
         try:
-            line = held.get(timeout=seconds)
+            line = held.get(timeout=max(0.0, min(seconds, end - time.monotonic())))
         except queue.Empty:
             raise TimeoutError from None
         if line is None:

@@ -6,9 +6,10 @@ is ended after its time. The emulator's findings on the same files stand beside.
 interrupted (SIGINT, SIGTERM), it ends what runs and keeps the complete ones.
 
 Options: --sanitizer PROGRAM, --jobs PROCESSES AT A TIME (default: one a core, 16 at most), --seconds FOR EACH RUN
-(default 60), --only WORD in a program's name, --record; --keep RESULT takes over the rows of an earlier result file,
-whose programs are not run again; --ours prints our findings and ends, and --emulated FILE takes them from there, which
-spares the GPU's time (`--run`: for the program itself).
+(default 60), --hanging SECONDS for one of a program that hangs by our findings, which come last (default 20), --only
+WORD in a program's name, --record; --keep RESULT takes over the rows of an earlier result file, whose programs are not
+run again; --ours prints our findings and ends, and --emulated FILE takes them from there, which spares the GPU's time
+(`--run`: for the program itself).
 """
 
 import argparse
@@ -119,18 +120,26 @@ def _end(process: subprocess.Popen[bytes]) -> str:
 
 
 def complete(
-    rows: Sequence[dict[str, Any]], sanitizer: str, jobs: int, seconds: float, on_row: Callable[[dict[str, Any]], None]
+    rows: Sequence[dict[str, Any]],
+    sanitizer: str,
+    jobs: int,
+    seconds: float,
+    on_row: Callable[[dict[str, Any]], None],
+    *,
+    hanging: float = 20.0,
 ) -> None:
     """Run all tools on the programs of `rows`; `on_row` hears of each row when its last tool is done, till interrupted.
 
-    The verdict of each tool is in `row["sanitizer"]`.
+    The verdict of each tool is in `row["sanitizer"]`. Programs in which threads wait for ever come last, as they slow
+    down all others on the GPU, and get `hanging` seconds.
     """
     running: set[int] = set()
     pool = ThreadPoolExecutor(jobs)
     try:
         asked = {
-            pool.submit(sanitized, sanitizer, tool, PLANTED / row["program"], seconds, running): (row, tool)
-            for row in rows
+            pool.submit(sanitized, sanitizer, tool, PLANTED / row["program"], limit, running): (row, tool)
+            for limit, some in ((seconds, [row for row in rows if not _hangs(row)]), (hanging, filter(_hangs, rows)))
+            for row in some
             for tool in TOOLS
         }
         for future in as_completed(asked):
@@ -146,6 +155,10 @@ def complete(
             with contextlib.suppress(ProcessLookupError):  # it has just ended
                 os.killpg(group, signal.SIGKILL)
         pool.shutdown()
+
+
+def _hangs(row: dict[str, Any]) -> bool:
+    return any(found.startswith("deadlock") for found in row["ours"])
 
 
 def _stop(number: int, frame: object) -> None:
@@ -237,7 +250,7 @@ def main() -> None:
         planted = ", ".join(row["planted"]) or "nothing"
         print(f"{row['program']:40s} {planted:32s} {', '.join(row['ours']) or 'nothing':40s} {said}", flush=True)
 
-    complete(every, options.sanitizer, options.jobs, options.seconds, take)
+    complete(every, options.sanitizer, options.jobs, options.seconds, take, hanging=options.hanging)
     figures = summarise(rows, [row["program"] for row in every if len(row["sanitizer"]) < len(TOOLS)])
     print({key: value for key, value in figures.items() if key != "rows"})
     if options.record:
@@ -249,6 +262,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sanitizer", default="compute-sanitizer")
     parser.add_argument("--jobs", type=int, default=min(16, os.cpu_count() or 1))
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--hanging", type=float, default=20.0)
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--emulated", type=Path)

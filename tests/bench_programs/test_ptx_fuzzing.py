@@ -1,8 +1,12 @@
+import argparse
+import itertools
+import time
+
 import numpy as np
 import pytest
 
 from kernel_lsp.emulate.arithmetic import bind
-from tests.bench import ptx_fuzz
+from tests.bench import ptx_fuzz, ptx_fuzz_warp
 from tests.bench.fuzz import arithmetic, kernels
 from tests.bench.fuzz.comparing import compare
 from tests.bench.fuzz.generators import GENERATORS
@@ -57,3 +61,58 @@ def test_one_wrong_bit_is_found_with_its_operands():
     found = compare(addition(), (theirs,), addition().expected())
     assert found.different == 2
     assert str(found.example).endswith("0x00000009 0x00000009  ->  0x00000008, not 0x00000009")
+
+
+def asked(**changes):
+    options = {"seed": 1, "warps": 4, "only": "", "arch": 90, "seconds": 60.0, "emulator": True}
+    return argparse.Namespace(**options | changes)
+
+
+def row(opcode, failed=""):
+    return ptx_fuzz_warp.Row(opcode, 4, 128, 0, None, "", failed)
+
+
+@needs_ptxas
+@pytest.mark.parametrize("family", ["mbarriers", "clusters", "bulk", "maps"])
+def test_kernels_of_hopper_are_legal_for_the_assembler(family):
+    some = itertools.islice(ptx_fuzz_warp.trials(family, asked()), 0, None, 8)
+    assert ptx_fuzz_warp.assemble(some, str(ptx_fuzz.find_ptxas()), 90) == 0
+
+
+def test_a_process_of_its_own_answers_for_a_family():
+    rows, why = ptx_fuzz_warp.gather("warps", time.monotonic() + 300, asked(only="redux"))
+    assert (len(rows), why) == (9, "")
+    assert not any(row.differing or row.failed for row in rows)
+
+
+def test_what_fails_gets_a_row_and_a_new_process_goes_on_behind_it(monkeypatch):
+    skipped = []
+
+    def listen(family, skip, end, arguments, take):
+        skipped.append(skip)
+        for number in range(skip, 4):
+            take(row(f"op{number}", "its process ended"))
+            if number == 1:
+                return "CUDA_ERROR_ILLEGAL_INSTRUCTION"
+            take(row(f"op{number}"))
+        return ""
+
+    monkeypatch.setattr(ptx_fuzz_warp, "listen", listen)
+    rows, why = ptx_fuzz_warp.gather("bulk", time.monotonic() + 300, asked())
+    assert [(one.opcode, one.failed) for one in rows] == [
+        ("op0", ""),
+        ("op1", "CUDA_ERROR_ILLEGAL_INSTRUCTION"),
+        ("op2", ""),
+        ("op3", ""),
+    ]
+    assert (skipped, why) == ([0, 2], "")
+
+
+def test_a_trial_under_way_when_time_is_over_has_not_failed():
+    rows, why = ptx_fuzz_warp.gather("warps", time.monotonic() - 1, asked())
+    assert (rows, why) == ([], "no time was left")
+
+
+def test_a_family_without_a_gpu_says_why_it_has_no_rows(monkeypatch):
+    monkeypatch.setattr(ptx_fuzz_warp, "listen", lambda *_: "no driver")
+    assert ptx_fuzz_warp.gather("warps", time.monotonic() + 300, asked()) == ([], "no driver")

@@ -26,7 +26,7 @@ def sanitizer(tmp_path: Path) -> Path:
 
 
 def rows(*names: str) -> list[dict]:
-    return [{"program": name, "sanitizer": {}} for name in names]
+    return [{"program": name, "ours": [], "sanitizer": {}} for name in names]
 
 
 def alive(process: int) -> bool:
@@ -57,6 +57,14 @@ def test_a_program_that_hangs_is_ended_and_holds_up_no_other_row(sanitizer: Path
     assert done[0]["sanitizer"]["memcheck"]["said"] == "Invalid __global__ write of size 4 bytes"
     assert done[1]["sanitizer"] == {tool: {"errors": None, "said": "not finished after 1.5 s"} for tool in TOOLS}
     assert len(children(tmp_path)) == len(TOOLS)
+    assert ended(children(tmp_path))
+
+
+def test_programs_that_hang_by_our_findings_come_last_and_get_less_time(sanitizer: Path, tmp_path: Path):
+    done, (hangs, ends) = [], rows(HANGS, ENDS)
+    complete([hangs | {"ours": ["deadlock:9"]}, ends], str(sanitizer), 1, 300, done.append, hanging=0.5)
+    assert [row["program"] for row in done] == [ENDS, HANGS]
+    assert {verdict["said"] for verdict in done[1]["sanitizer"].values()} == {"not finished after 0.5 s"}
     assert ended(children(tmp_path))
 
 

@@ -33,6 +33,8 @@ _F32_TYPE = TYPES["f32"]
 
 def bind(opcode: Opcode) -> Operation | None:
     """The operation of `cvt`, or None."""
+    if opcode.name == "cvt" and opcode.has("pack"):
+        return _pack(opcode)
     if opcode.name != "cvt" or len(opcode.types) != 2:
         return None
     target, source = opcode.types
@@ -84,6 +86,26 @@ def _integer_to_integer(opcode: Opcode, target: Type, source: Type) -> Operation
         return _stored(x, target)
 
     return typed(run, source, extends_sign=target.kind == "s")
+
+
+def _pack(opcode: Opcode) -> Operation | None:
+    """Clamps two integers to a type below 32 bits: the first above the second, above both the low bits of a third."""
+    names = [kind.name for kind in opcode.types]
+    small = [name for name in (*opcode.flags, *names[:1]) if name[1:] in ("2", "4", "8", "16")]
+    if len(small) != 1 or not opcode.only("pack", "sat", *small) or "s32" not in names:
+        return None
+    signed, bits = small[0][0] == "s", int(small[0][1:])
+    least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    if (names[-1] == "b32") != (bits < 16):
+        return None
+    mask = np.uint32((1 << bits) - 1)
+
+    def run(a: Array, b: Array, *c: Array) -> Array:
+        high, low = (np.clip(x.view(np.int32), least, most).view(np.uint32) & mask for x in (a, b))
+        pair = high << np.uint32(bits) | low
+        return pair | c[0] << np.uint32(2 * bits) if c else pair
+
+    return typed(run, *[TYPES["b32"]] * (3 if bits < 16 else 2))
 
 
 def _float_to_integer(opcode: Opcode, target: Type, source: Type) -> Operation | None:

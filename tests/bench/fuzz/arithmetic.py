@@ -123,6 +123,8 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
     ("cvt.rn.satfinite{.relu,}.{e4m3x2,e5m2x2}.f32", "U U", ""),
     ("cvt.rn.satfinite{.relu,}.{e4m3x2,e5m2x2}.f16x2", "U", ""),
     ("cvt.rn{.relu,}.f16x2.{e4m3x2,e5m2x2}", "U", ""),
+    ("cvt.pack.sat.{u16,s16}.s32", "s32 s32", "b32"),
+    ("cvt.pack.sat.{u8,s8,u4,s4,u2,s2}.s32.b32", "s32 s32 b32", "b32"),
 )
 
 
@@ -218,7 +220,7 @@ def _instance(rng: np.random.Generator, shape: Shape, *, constants: bool) -> Ins
     results = shape.results
     target = decode(shape.opcode)
     assert target is not None
-    narrow = target.name == "cvt" and target.type.kind in "us" and target.type.bits < 32
+    narrow = target.name == "cvt" and target.type.kind in "us" and target.type.bits < 32 and "pack" not in target.flags
     widened = narrow and "bf16" not in shape.opcode and rng.random() < 0.5
     if widened:
         results = ("b32",)

@@ -40,7 +40,7 @@ _MODULE = """.version 8.7
 .target sm_{arch}
 .address_size 64
 {shared}
-.visible .entry k(.param .u64 p_in, .param .u64 p_out)
+.visible .entry k(.param .u64 p_in, .param .u64 p_out){cluster}
 {{
 .reg .pred %q<8>; .reg .b16 %h<40>; .reg .b32 %r<160>; .reg .b64 %x<80>;
 .reg .b32 %thread, %block, %threads, %g; .reg .b64 %in, %out, %at, %wide;
@@ -54,13 +54,14 @@ ret;
 _BITS = {"h": 16, "r": 32, "x": 64}
 
 
-def module(arch: int | str, body: Sequence[str], shared: int = 0) -> str:
+def module(arch: int | str, body: Sequence[str], shared: int = 0, cluster: int = 0) -> str:
     """A module around a body that finds `%in`, `%out`, `%thread`, `%block`, the thread's index `%g` and `%wide` = 8 %g.
 
-    `cells` names the block's shared memory of `shared` bytes.
+    `cells` names the block's shared memory of `shared` bytes. So many blocks, if any, are a cluster.
     """
-    space = f".shared .align 128 .b8 cells[{shared}];" if shared else ""
-    return _MODULE.format(arch=arch, shared=space, body="\n".join(body))
+    space = f".shared .align 1024 .b8 cells[{shared}];" if shared else ""
+    together = f" .explicitcluster .reqnctapercluster {cluster}, 1, 1" if cluster else ""
+    return _MODULE.format(arch=arch, shared=space, cluster=together, body="\n".join(body))
 
 
 def loads(registers: Sequence[str], n: int) -> list[str]:

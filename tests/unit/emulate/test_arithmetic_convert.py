@@ -256,6 +256,19 @@ def test_scales_are_powers_of_two():
     assert bind("cvt.rn.bf16x2.ue8m0x2").run(np.array([127 << 8 | 0xFF], np.uint16)).tolist() == [0x3F807FFF]
 
 
+def test_integers_are_clamped_and_packed_above_what_was_there():
+    a, b = (np.array(values, np.int32).view(np.uint32) for values in ([300, -300, 5, -1], [-5, 7, 127, -129]))
+    before = np.full(4, 0xABCD1234, np.uint32)
+
+    def packed(opcode, *operands):
+        return [f"{x:08x}" for x in bind(opcode).run(*operands).tolist()]
+
+    assert packed("cvt.pack.sat.s8.s32.b32", a, b, before) == ["12347ffb", "12348007", "1234057f", "1234ff80"]
+    assert packed("cvt.pack.sat.u8.s32.b32", a, b, before) == ["1234ff00", "12340007", "1234057f", "12340000"]
+    assert packed("cvt.pack.sat.u4.s32.b32", a, b, before) == ["cd1234f0", "cd123407", "cd12345f", "cd123400"]
+    assert packed("cvt.pack.sat.s16.s32", a, b) == ["012cfffb", "fed40007", "0005007f", "ffffff7f"]
+
+
 @pytest.mark.parametrize(
     "opcode", ["cvt.f16.f32", "cvt.rn.f64.f32", "cvt.s32.f32", "cvt.f32.s32", "cvt.rn.e4m3x2.f32", "cvt.rzi.f32.f16"]
 )
