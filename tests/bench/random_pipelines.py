@@ -1,6 +1,7 @@
 """Random pipelines of Hopper, emulated and on a GPU, byte by byte: `python -m tests.bench.random_pipelines --record`.
 
-Each number is a pipeline: an even one copies (`pipelines/copies.py`), an odd one multiplies (`pipelines/products.py`).
+Each number is a pipeline: an even one copies (`pipelines/copies.py`), an odd one multiplies (`pipelines/products.py`),
+and numbers of their own load or store columns of pixels (`pipelines/columns.py`).
 The emulator runs all of them, in processes side by side, and must find nothing wrong; then the GPU runs the same
 machine code on the same bytes, and every byte of memory that a launch can reach is compared. Some pipelines are
 illegal: in these the emulator must find something, and the GPU must end with an illegal instruction. A pipeline that
@@ -8,10 +9,10 @@ the GPU does not finish, or that leaves its context of no use, gets a row that s
 process.
 
 Options: --count (240) pipelines from --first (0) on, --narrow (40) copies more, of boxes whose rows are shorter than
-their swizzle, and --illegal (15) ones at the end; --jobs processes; --emulate-only FILE writes what the emulator made
-of them, and --expected FILE takes it from there (so the first part needs no GPU, the second no compiler); --differing
-FOLDER keeps the GPU's bytes of those that differ; --seconds (20) for one launch; --within (480) seconds for the GPU,
-after which the others are left out; --record.
+their swizzle, --columns (40) by im2col maps, and --illegal (15) ones at the end; --jobs processes; --emulate-only FILE
+writes what the emulator made of them, and --expected FILE takes it from there (so the first part needs no GPU, the
+second no compiler); --differing FOLDER keeps the GPU's bytes of those that differ; --seconds (20) for one launch;
+--within (480) seconds for the GPU, after which the others are left out; --record.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from typing import IO, Any
 import numpy as np
 
 from tests.bench.pipelines import emulated
+from tests.bench.pipelines.columns import random_columns
 from tests.bench.pipelines.copies import FAULTS, random_copies
 from tests.bench.pipelines.emulated import Emulated
 from tests.bench.pipelines.pipeline import Pipeline
@@ -42,6 +44,7 @@ from tests.bench.record import record
 
 NAME = "random_pipelines"
 _BYTES = ("e4m3", "e5m2")
+_COLUMNS = 500_000_000  # numbers from here on stand for columns of pixels
 _NARROW = 1_000_000_000  # numbers from here on stand for boxes narrower than their swizzle
 _ILLEGAL = 2_000_000_000  # and from here on for what ends with an illegal instruction
 _REFUSAL = "CUDA_ERROR_ILLEGAL_INSTRUCTION"
@@ -54,6 +57,8 @@ def draw(number: int) -> Pipeline:
         return random_copies(number, fault=FAULTS[number % len(FAULTS)])
     if number >= _NARROW:
         return random_copies(number, narrow=True)
+    if number >= _COLUMNS:
+        return random_columns(number)
     return random_product(number) if number % 2 else random_copies(number)
 
 
@@ -229,7 +234,10 @@ def main() -> None:
         path = options.expected or options.emulate_only or Path(folder, "expected.npz")
         began = time.perf_counter()
         if options.expected is None:
-            parts = (options.first, options.count), (_NARROW, options.narrow), (_ILLEGAL, options.illegal)
+            parts = (
+                *((options.first, options.count), (_COLUMNS, options.columns)),
+                *((_NARROW, options.narrow), (_ILLEGAL, options.illegal)),
+            )
             numbers = chain.from_iterable(range(first, first + count) for first, count in parts)
             emulated.write(path, all_emulated(numbers, options.jobs))
         held = {one.seed: one for one in emulated.read(path)}
@@ -284,6 +292,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=240)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--narrow", type=int, default=40)
+    parser.add_argument("--columns", type=int, default=40)
     parser.add_argument("--illegal", type=int, default=15)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--emulate-only", type=Path, metavar="FILE")

@@ -2,13 +2,13 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from kernel_lsp.emulate.tensormap import TensorMap
+from kernel_lsp.emulate.tensormap import Im2col, TensorMap
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -58,7 +58,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """A tensor map of a buffer from a byte on; dimensions as `cuTensorMapEncodeTiled` has them."""
+    """A tensor map of a buffer from a byte on; dimensions as `cuTensorMapEncodeTiled` has them, or those of im2col."""
 
     buffer: int
     offset: int
@@ -68,11 +68,13 @@ class Map:
     box: tuple[int, ...]
     steps: tuple[int, ...]
     swizzle: int
+    im2col: Im2col | None = None
 
     def at(self, address: int) -> TensorMap:
         """The map of the buffer at an address."""
         place = address + self.offset
-        return TensorMap(self.number, place, self.shape, self.strides, self.box, self.steps, self.swizzle)
+        of_boxes = TensorMap(self.number, place, self.shape, self.strides, self.box, self.steps, self.swizzle)
+        return replace(of_boxes, im2col=self.im2col)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class Pipeline:
 
     Attributes:
         seed: what it was drawn from.
-        family: `copies` or the types of a product, such as `bf16 x bf16 -> f32`.
+        family: `copies`, `columns` or the types of a product, such as `bf16 x bf16 -> f32`.
         words: what it does.
         source: CUDA.
         grid, threads, shared: blocks, threads of a block, bytes of dynamic shared memory.

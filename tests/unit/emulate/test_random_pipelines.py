@@ -20,7 +20,7 @@ from tests.bench.pipelines.copies import random_copies
 from tests.bench.pipelines.pipeline import Array, Pipeline
 from tests.bench.pipelines.products import random_product
 
-NARROW, ILLEGAL = 1_000_000_000, 2_000_000_000  # the first numbers of these kinds
+COLUMNS, NARROW, ILLEGAL = 500_000_000, 1_000_000_000, 2_000_000_000  # the first numbers of these kinds
 BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 SIZES = {"f16": 2, "bf16": 2, "tf32": 4, "f32": 4, "s32": 4}
 
@@ -109,8 +109,16 @@ def test_the_emulator_finds_the_fault_of_an_illegal_pipeline(seed: int, fault: s
     assert all(each.startswith(f"{finding} ") and access in each for each in found)
 
 
+@pytest.mark.parametrize("number", range(COLUMNS, COLUMNS + 8))
+def test_columns_have_no_findings_and_leave_the_other_side_alone(number: int):
+    pipeline, done = random_pipelines.draw(number), random_pipelines.emulate(number)
+    assert done.findings == ()
+    tensor, column = done.after
+    assert (tensor is None, column is None) == ((False, True) if pipeline.words.endswith("out") else (True, False))
+
+
 def test_drawn_launches_are_legal():
-    for number in [*range(2, 40), 329, *range(NARROW, NARROW + 40)]:
+    for number in [*range(2, 40), 329, *range(COLUMNS, COLUMNS + 60), *range(NARROW, NARROW + 40)]:
         pipeline = random_pipelines.draw(number)
         assert pipeline.shared <= 227 << 10, number
         assert all(each.at(4096).fault() is None for each in pipeline.maps)
@@ -130,9 +138,10 @@ def test_the_driver_gets_the_same_maps(monkeypatch: pytest.MonkeyPatch):
     from cuda.bindings import driver
 
     with fake_driver.fake_driver():
-        monkeypatch.setattr(driver_maps.cu, "cuTensorMapEncodeTiled", driver.cuTensorMapEncodeTiled)
-        for number in range(0, 40, 2):
-            for m in random_copies(number).maps:
+        for name in ("cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col"):
+            monkeypatch.setattr(driver_maps.cu, name, getattr(driver, name))
+        for number in [*range(0, 40, 2), *range(COLUMNS, COLUMNS + 20)]:
+            for m in random_pipelines.draw(number).maps:
                 assert driver_maps.driver_map(m.at(4096)) == m.at(4096).encode()
 
 
