@@ -200,11 +200,21 @@ def _surroundings() -> Generator[object]:
     yield sorted(os.sched_getaffinity(0))
     yield Path("/proc/self/cgroup").read_text()
     for folder in map(Path, site.getsitepackages()):
-        if folder.exists():  # its time changes when packages are installed
-            yield folder.stat().st_mtime_ns
+        if folder.exists():
+            yield from _installed(folder)
     for file in sorted(Path(__file__).parents[1].rglob("*.py")):
         status = file.stat()
         yield status.st_size, status.st_mtime_ns
+
+
+def _installed(folder: Path) -> Generator[object]:
+    """Yield what a folder of packages holds, and when each was installed; not what imports leave behind there."""
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.name.endswith(".dist-info"):
+                yield entry.name, entry.stat().st_mtime_ns
+            elif entry.name != "__pycache__":
+                yield entry.name
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import site
 import socket
 import subprocess
 import sys
@@ -98,6 +99,22 @@ def test_a_change_of_this_program_has_another_server(tmp_path, monkeypatch):
     before = ForkServer(("json",), ENVIRONMENT, minutes=1)._path
     monkeypatch.setattr(fork_server_client, "_surroundings", lambda: iter(["other"]))
     assert ForkServer(("json",), ENVIRONMENT, minutes=1)._path != before
+
+
+def test_an_installation_has_another_server_and_what_imports_leave_has_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path)])
+    facts = tmp_path / "one-1.0.dist-info"
+    seen = []
+    for change in (
+        lambda: facts.mkdir(),
+        (tmp_path / "__pycache__").mkdir,
+        lambda: os.utime(facts, (1, 1)),
+        (tmp_path / "two").mkdir,
+    ):
+        change()
+        seen.append(ForkServer(("json",), ENVIRONMENT, minutes=1)._path)
+    assert seen[0] == seen[1]
+    assert len(set(seen)) == 3
 
 
 def test_a_killed_server_is_followed_by_another(tmp_path):
