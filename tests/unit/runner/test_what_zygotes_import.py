@@ -63,6 +63,26 @@ def test_an_oracle_learns_sizes_without_torchs_compiler() -> None:
     assert ran.stdout.splitlines() == [""] * len(workloads) + ["False"]
 
 
+_READ = """
+import sys
+
+read = []
+sys.addaudithook(lambda event, given: read.append(str(given[0])) if event == "open" else None)
+from kernel_lsp.runner.workers import triton_once
+from triton.runtime.autotuner import triton_key
+
+print(any("libtriton" in path for path in read), any("triton/compiler" in path for path in read))
+before = len(read)
+print(triton_key.cache_info().currsize, len(triton_key()) > 64, len(read) - before)
+"""
+
+
+def test_tritons_compiler_is_not_read_to_know_that_it_is_the_same() -> None:
+    ran = subprocess.run([sys.executable, "-c", _READ], capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == ["False True", "1 True 0"]
+
+
 @pytest.mark.parametrize(
     "name",
     [
