@@ -122,8 +122,8 @@ class Builders:
             self._idle.pop().kill()
 
     async def own(self, name: str) -> Binary:
-        """Build our own kernels of `device/NAME.cu`, for this architecture."""
-        async with self._worker() as worker:
+        """Build our own kernels of `device/NAME.cu`, for this architecture; others may still import torch meanwhile."""
+        async with self._worker(alone=True) as worker:
             request = BuildOwnKernels(name=name, arch=self.arch, cache=self._cache())
             return await worker.ask(request, deadline=policy.BUILD_SECONDS)
 

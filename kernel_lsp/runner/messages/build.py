@@ -59,7 +59,6 @@ class BuildRole(Protocol):
     def build(self, request: "BuildCandidate", /) -> CandidateBuild: ...
     def build_extension(self, request: "BuildExtension", /) -> ExtensionBuild | str: ...
     def build_extension_fully(self, request: "BuildExtensionFully", /) -> ExtensionBuild: ...
-    def build_own_kernels(self, request: "BuildOwnKernels", /) -> Binary: ...
     def prepare_header(self, request: "PrepareHeader", /) -> None: ...
 
 
@@ -100,9 +99,10 @@ class BuildCandidate(Request[BuildRole, CandidateBuild], frozen=True, kw_only=Tr
 
 
 class CompileRole(Protocol):
-    """The request that a compile worker answers."""
+    """The requests that a compile worker answers."""
 
     def compile_alone(self, request: "CompileAlone", /) -> CandidateBuild: ...
+    def build_own_kernels(self, request: "BuildOwnKernels", /) -> Binary: ...
 
 
 class CompileAlone(Request[CompileRole, CandidateBuild], frozen=True, kw_only=True):
@@ -161,14 +161,14 @@ class BuildExtensionFully(Request[BuildRole, ExtensionBuild], frozen=True, kw_on
         return role.build_extension_fully(self)
 
 
-class BuildOwnKernels(Request[BuildRole, Binary], frozen=True, kw_only=True):
+class BuildOwnKernels(Request[CompileRole, Binary], frozen=True, kw_only=True):
     """Build the kernels of `device/NAME.cu`, which belong to this program."""
 
     name: str
     arch: str
     cache: CacheFolder
 
-    def answered_by(self, role: BuildRole) -> Binary:
+    def answered_by(self, role: CompileRole) -> Binary:
         return role.build_own_kernels(self)
 
 

@@ -5,10 +5,7 @@ Planning runs the workload's Python, and building a Triton file runs that file t
 
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 
-from kernel_lsp.compiler.binary import Binary
-from kernel_lsp.compiler.cuda import build_cuda
 from kernel_lsp.compiler.fake_gpu import fake_gpu
 from kernel_lsp.compiler.host import compiler
 from kernel_lsp.compiler.host.record import ExtensionBuild
@@ -18,7 +15,6 @@ from kernel_lsp.runner.messages.build import (
     BuildCandidate,
     BuildExtension,
     BuildExtensionFully,
-    BuildOwnKernels,
     BuildRole,
     CandidateBuild,
     PrepareHeader,
@@ -29,7 +25,6 @@ from kernel_lsp.source.kernel import Language
 from kernel_lsp.workload.load import load_workload
 from kernel_lsp.workload.workload import Workload
 
-_DEVICE = Path(__file__).parents[2] / "device"
 _PARTS = {language: runner_part(language) for language in Language}  # imported before workers are forked
 
 
@@ -67,13 +62,6 @@ class _Builder:
         return inline.build_fully(
             request.extension, request.arch, request.origin, request.folder, request.reason, request.options
         )
-
-    def build_own_kernels(self, request: BuildOwnKernels) -> Binary:
-        """Build kernels of this program."""
-        path = _DEVICE / f"{request.name}.cu"
-        built = build_cuda(SourceFile(path, path.read_text()), request.arch, cache=request.cache.opened())
-        assert built.binary is not None, built.log
-        return built.binary
 
     def prepare_header(self, request: PrepareHeader) -> None:
         """Precompile the header that every extension on the fast path includes."""

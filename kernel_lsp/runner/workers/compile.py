@@ -1,22 +1,25 @@
-"""The compile worker: compiles CUDA files that no workload launches, and runs none of the user's code.
+"""The compile worker: compiles CUDA files that no workload launches and our own kernels; it runs no user's code.
 
-It needs NVRTC alone, so that the first facts of a session do not wait for torch to be imported. Each compilation is a
-process of its own, since NVRTC crashes on some mistakes, as on an unknown type among a template's parameters.
+It needs NVRTC alone, so that the first facts of a session do not wait for torch to be imported, and our kernels are
+built meanwhile. Each compilation of a user's file is a process of its own, since NVRTC crashes on some mistakes, as on
+an unknown type among a template's parameters.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
-from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
+from kernel_lsp.compiler.binary import Binary, Build, Diagnostic, Severity
 from kernel_lsp.compiler.cuda import build_cuda, build_included
 from kernel_lsp.compiler.cuda_assumed import build_unlaunched
 from kernel_lsp.compiler.cuda_instances import with_few_instances
 from kernel_lsp.compiler.forks import in_forks
-from kernel_lsp.runner.messages.build import CandidateBuild, CompileAlone, CompileRole
+from kernel_lsp.runner.messages.build import BuildOwnKernels, CandidateBuild, CompileAlone, CompileRole
 from kernel_lsp.source.candidate import SourceFile
 
+_DEVICE = Path(__file__).parents[2] / "device"
 _SECONDS = 600  # of a compilation; whoever asks ends it sooner
 
 
@@ -46,6 +49,13 @@ class _Compiler:
             made, plan, assumed = build_unlaunched(source, compile_included, request.including)
         made = replace(made, diagnostics=(*made.diagnostics, *notes))
         return CandidateBuild(made, (plan,), assumed=assumed)
+
+    def build_own_kernels(self, request: BuildOwnKernels) -> Binary:
+        """Build kernels of this program."""
+        path = _DEVICE / f"{request.name}.cu"
+        built = build_cuda(SourceFile(path, path.read_text()), request.arch, cache=request.cache.opened())
+        assert built.binary is not None, built.log
+        return built.binary
 
 
 def _apart(compiles: Callable[[], Build], source: SourceFile) -> Build:
