@@ -93,6 +93,23 @@ class ForkServer:
         """Return the server that this one forks for files that import these libraries."""
         return ForkServer(self._modules, environment, self._seconds / 60, libraries, self)
 
+    @property
+    def runs(self) -> bool:
+        """True if somebody has started it."""
+        with contextlib.suppress(OSError, ConfigurationError):
+            if (connection := self._connect(self._path)) is not None:
+                connection.close()
+                return True
+        return False
+
+    def begin(self) -> None:
+        """Start it, unless it runs, without waiting for its imports."""
+        if is_confined(os.getpid()):
+            return
+        with contextlib.suppress(OSError, ConfigurationError, subprocess.SubprocessError), _locked(self._path):
+            if not self.runs:
+                self._start(self._path).close()
+
     async def zygote(self, request: ZygoteRequest, control: socket.socket) -> ForkedZygote | None:
         """Return a zygote that reads its side of the socket; None if no server answers."""
         return await asyncio.to_thread(self._zygote, request, control)
@@ -202,9 +219,18 @@ def _surroundings() -> Generator[object]:
     for folder in map(Path, site.getsitepackages()):
         if folder.exists():
             yield from _installed(folder)
-    for file in sorted(Path(__file__).parents[1].rglob("*.py")):
-        status = file.stat()
-        yield status.st_size, status.st_mtime_ns
+    yield from _own_files(str(Path(__file__).parents[1]))
+
+
+def _own_files(folder: str) -> Generator[object]:
+    """Yield the state of each Python file below a folder; there are hundreds, and each session asks several times."""
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.name.endswith(".py"):
+                status = entry.stat()
+                yield entry.name, status.st_size, status.st_mtime_ns
+            elif entry.name != "__pycache__" and entry.is_dir():
+                yield from _own_files(entry.path)
 
 
 def _installed(folder: Path) -> Generator[object]:

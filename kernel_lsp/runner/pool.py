@@ -95,7 +95,7 @@ class Pool:
         self._first_imports: dict[Flavour, dict[str, None]] = {}
         self._libraries: dict[str, None] = {}
         self._unwanted: set[str] = set()
-        self._visible = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
+        self._visible = _visible(gpu)
         self.folder = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
         self._readable = set(system_paths())
         self._variables: set[str] = set()
@@ -307,7 +307,7 @@ class Pool:
         ours, theirs = socket.socketpair()
         recipe, folder = _RECIPES[flavour], self.folder / flavour
         folder.mkdir(exist_ok=True)
-        environment = self._environment_of(recipe) | {"XDG_CACHE_HOME": str(user_cache_path())}
+        environment = _environment_of(recipe, self.gpu) | {"XDG_CACHE_HOME": str(user_cache_path())}
         process: asyncio.subprocess.Process | ForkedZygote | None = None
         if self._warm_minutes:
             request = ZygoteRequest(str(folder), environment, recipe.own)
@@ -347,10 +347,7 @@ class Pool:
         self, flavour: Flavour, request: ZygoteRequest, control: socket.socket
     ) -> ForkedZygote | None:
         """Return a zygote of the fork server that has imported the foreseen libraries too, or of that without them."""
-        recipe = _RECIPES[flavour]
-        environment = self._environment_of(recipe)
-        environment.pop("PATH", None)  # no import depends on it, and shells differ in it
-        server = ForkServer(recipe.imports, environment, self._warm_minutes)
+        server = fork_server(flavour, self.gpu, self._warm_minutes)
         libraries = importable(self._libraries) if flavour is not Flavour.COMPILE else []
         if len(shared(libraries)) < len(libraries):
             own = {name: value for name, value in request.environment.items() if name != "PATH"}
@@ -360,9 +357,28 @@ class Pool:
         self._servers[flavour] = server
         return await server.zygote(request, control)
 
-    def _environment_of(self, recipe: _Recipe) -> dict[str, str]:
-        path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
-        return passed_on() | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | self._visible | recipe.environment
+
+def fork_server(flavour: Flavour, gpu: str | None, minutes: float) -> ForkServer:
+    """Return the server that forks zygotes of a flavour, started when first asked.
+
+    Args:
+        flavour: one that has zygotes of its own.
+        gpu: UUID of the one GPU that workers see.
+        minutes: how long it stays after it was last asked.
+    """
+    recipe = _RECIPES[flavour]
+    environment = _environment_of(recipe, gpu)
+    environment.pop("PATH", None)  # no import depends on it, and shells differ in it
+    return ForkServer(recipe.imports, environment, minutes)
+
+
+def _environment_of(recipe: _Recipe, gpu: str | None) -> dict[str, str]:
+    path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
+    return passed_on() | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | _visible(gpu) | recipe.environment
+
+
+def _visible(gpu: str | None) -> dict[str, str]:
+    return {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
 
 
 def _has_failed(start: "asyncio.Task[OpenZygote]") -> bool:
