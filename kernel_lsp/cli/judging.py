@@ -1,4 +1,4 @@
-"""What `kernel-lsp judge` does, apart from reading its arguments: judges files of candidates, and shows verdicts."""
+"""Judges files of candidates and shows the verdicts, for `kernel-lsp judge`, which has read its arguments."""
 
 import asyncio
 from math import isfinite
