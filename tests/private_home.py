@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kernel_lsp.compiler.toolkit import unpacked_headers
+from kernel_lsp.compiler.toolchain.toolkit import unpacked_headers
 
 _HEADERS = unpacked_headers()
 

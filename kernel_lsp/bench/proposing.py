@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kernel_lsp.bench.plan import conditions_of
 from kernel_lsp.bench.records import Ledger, Search, comparison_of, key_of
-from kernel_lsp.compiler.toolchain import versions
+from kernel_lsp.compiler.toolchain.tools import versions
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import ConfigurationError, KernelLspError

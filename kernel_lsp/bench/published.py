@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from kernel_lsp.bench.records import Published
-from kernel_lsp.compiler.built import Built
+from kernel_lsp.compiler.builds.built import Built
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_device

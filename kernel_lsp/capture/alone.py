@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from kernel_lsp.capture.device_record import launches_of
 from kernel_lsp.capture.snapshot import Snapshot
-from kernel_lsp.compiler.symbols import declared_name, demangle
+from kernel_lsp.compiler.machine_code.symbols import declared_name, demangle
 from kernel_lsp.errors import CannotJudgeError, SourceError
 from kernel_lsp.source.cuda import find_cuda_kernels
 from kernel_lsp.source.files import read_source

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernel_lsp.capture.native_part import RECORDER, native_part
-from kernel_lsp.compiler.toolkit import find_library
+from kernel_lsp.compiler.toolchain.toolkit import find_library
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.errors import CannotJudgeError
 

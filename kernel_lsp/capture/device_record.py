@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from kernel_lsp.compiler.symbols import declared_name, kernel_name
+from kernel_lsp.compiler.machine_code.symbols import declared_name, kernel_name
 from kernel_lsp.source.python import is_python
 from kernel_lsp.workload.capture import Capture
 

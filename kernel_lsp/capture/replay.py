@@ -13,9 +13,9 @@ from typing import Any, cast
 
 from kernel_lsp.capture.native_part import REPLAY, native_part
 from kernel_lsp.capture.snapshot import Snapshot
-from kernel_lsp.compiler.elf import read_sections
-from kernel_lsp.compiler.opcodes import Role, role_of
-from kernel_lsp.compiler.sass import disassemble
+from kernel_lsp.compiler.machine_code.elf import read_sections
+from kernel_lsp.compiler.machine_code.opcodes import Role, role_of
+from kernel_lsp.compiler.machine_code.sass import disassemble
 from kernel_lsp.errors import CannotJudgeError, SourceError
 
 _TIMES = 20

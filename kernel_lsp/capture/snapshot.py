@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_lsp.compiler.symbols import kernel_name
+from kernel_lsp.compiler.machine_code.symbols import kernel_name
 from kernel_lsp.errors import SourceError
 
 SNAPSHOT = ".snapshot"

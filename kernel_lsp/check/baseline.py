@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kernel_lsp.check.places import kernel_place
 from kernel_lsp.check.record import CaseTime
-from kernel_lsp.compiler.binary import Diagnostic
+from kernel_lsp.compiler.builds.build import Diagnostic
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.rules import regression

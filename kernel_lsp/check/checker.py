@@ -35,7 +35,7 @@ from kernel_lsp.check.record import (
     packed,
     unpacked,
 )
-from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_device
 from kernel_lsp.errors import WorkloadError

@@ -7,7 +7,7 @@ from pathlib import Path
 from kernel_lsp.check.baseline import FileRecord, regressions
 from kernel_lsp.check.dependencies import Dependencies
 from kernel_lsp.check.record import Examination, FileReport, placed
-from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.rules.ignores import Silenced, find_ignores, silence
 from kernel_lsp.rules.rule import Needs
 from kernel_lsp.source.comments import cuda_comments, python_comments

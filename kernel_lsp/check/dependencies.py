@@ -11,11 +11,11 @@ from functools import cache
 from pathlib import Path
 
 import kernel_lsp
-from kernel_lsp.compiler.headers import user_headers
-from kernel_lsp.compiler.includers import including_files
-from kernel_lsp.compiler.project_headers import guessed_folders
-from kernel_lsp.compiler.toolchain import package_versions
-from kernel_lsp.compiler.toolkit import find_tool
+from kernel_lsp.compiler.headers.includers import including_files
+from kernel_lsp.compiler.headers.project import guessed_folders
+from kernel_lsp.compiler.headers.user import user_headers
+from kernel_lsp.compiler.toolchain.toolkit import find_tool
+from kernel_lsp.compiler.toolchain.tools import package_versions
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.config.variables import named_variables
 from kernel_lsp.device.device import Device

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernel_lsp.check.places import kernel_place, line_place
-from kernel_lsp.compiler.binary import Diagnostic
+from kernel_lsp.compiler.builds.build import Diagnostic
 from kernel_lsp.rules import asynchronous, memory
 from kernel_lsp.rules import correctness as right
 from kernel_lsp.runner.emulated import EmulatedFinding

@@ -8,11 +8,11 @@ from kernel_lsp.check.emulated import of_emulator
 from kernel_lsp.check.hints import STACK_BYTES, counter_hints, resource_hints
 from kernel_lsp.check.places import kernel_place
 from kernel_lsp.check.record import CheckStep, Examination, OnStep, movable
-from kernel_lsp.compiler.assumed import Assumed
-from kernel_lsp.compiler.binary import Diagnostic, Severity
-from kernel_lsp.compiler.build_cache import cached_build
-from kernel_lsp.compiler.built import Built
-from kernel_lsp.compiler.local_memory import entries_with_own_stack
+from kernel_lsp.compiler.builds.answers import cached_build
+from kernel_lsp.compiler.builds.assumed import Assumed
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
+from kernel_lsp.compiler.builds.built import Built
+from kernel_lsp.compiler.ptx.local_memory import entries_with_own_stack
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError, WorkloadError

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kernel_lsp.compiler.headers import user_headers
+from kernel_lsp.compiler.headers.user import user_headers
 from kernel_lsp.errors import SourceError, WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import HEADERS, find_kernels, language_of, read_source

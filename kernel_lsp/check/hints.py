@@ -10,9 +10,9 @@ from pathlib import Path
 
 from kernel_lsp.check.counts import counts_by_line
 from kernel_lsp.check.places import kernel_place, line_place
-from kernel_lsp.compiler.binary import Diagnostic
+from kernel_lsp.compiler.builds.build import Diagnostic
 from kernel_lsp.compiler.language import compiler_part
-from kernel_lsp.compiler.occupancy import Lever, Limiter
+from kernel_lsp.compiler.machine_code.occupancy import Lever, Limiter
 from kernel_lsp.judge.emulation import EmulatedRun
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.rules import performance

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from kernel_lsp.check.record import Examination
-from kernel_lsp.compiler.binary import Diagnostic
+from kernel_lsp.compiler.builds.build import Diagnostic
 from kernel_lsp.judge.emulation import EmulatedFinding, EmulatedRun, placed_message
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.code_lines import CodeLines

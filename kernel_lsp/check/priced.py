@@ -1,7 +1,7 @@
 """The price of a line: how much of a kernel's time is saved where its accesses, barrier or repetition are left out.
 
 For machines whose GPU counters nobody may read. The kernel's PTX is assembled once for each line without that line's
-work (`compiler/left_out.py`), and all versions are timed in turn on the recorded launch. Prices do not add up: what
+work (`compiler/ptx/left_out.py`), and all versions are timed in turn on the recorded launch. Prices do not add up: what
 hides behind something else costs nothing alone.
 """
 
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from kernel_lsp.check.recorded import REPLAY, RecordedCase
-from kernel_lsp.compiler.assembler import assemble
-from kernel_lsp.compiler.built import Built
-from kernel_lsp.compiler.left_out import LeftOut, leave_out_each_line
-from kernel_lsp.compiler.symbols import kernel_name
+from kernel_lsp.compiler.builds.built import Built
+from kernel_lsp.compiler.machine_code.symbols import kernel_name
+from kernel_lsp.compiler.ptx.assembler import assemble
+from kernel_lsp.compiler.ptx.left_out import LeftOut, leave_out_each_line
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.session import Session
 from kernel_lsp.runner.workers.replay import RecordedLaunches, ReplayedLaunch

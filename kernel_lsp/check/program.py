@@ -12,7 +12,7 @@ from kernel_lsp.check.conclusion import conclude
 from kernel_lsp.check.dependencies import Dependencies
 from kernel_lsp.check.emulated import of_emulator
 from kernel_lsp.check.record import Examination, FileReport, movable
-from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import SourceError
 from kernel_lsp.judge.verdict import Check, CheckStatus

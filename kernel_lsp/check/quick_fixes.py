@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kernel_lsp.check.checker import Checker
 from kernel_lsp.check.record import FileReport
-from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.rules import memory
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from kernel_lsp.compiler.assumed import Assumed
-from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.builds.assumed import Assumed
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.judge.emulation import Emulation
 from kernel_lsp.judge.verdict import Check, KernelResources
 from kernel_lsp.rules.ignores import Silenced

@@ -15,10 +15,10 @@ from kernel_lsp.check.ncu import (
     why_nothing,
 )
 from kernel_lsp.check.recorded import REPLAY, RecordedCase
-from kernel_lsp.compiler.cubin import CubinError
-from kernel_lsp.compiler.lines import LineTable, Place, read_lines
-from kernel_lsp.compiler.symbols import kernel_name
-from kernel_lsp.compiler.toolkit import find_tool
+from kernel_lsp.compiler.machine_code.cubin import CubinError
+from kernel_lsp.compiler.machine_code.lines import LineTable, Place, read_lines
+from kernel_lsp.compiler.machine_code.symbols import kernel_name
+from kernel_lsp.compiler.toolchain.toolkit import find_tool
 from kernel_lsp.judge.session import Session
 from kernel_lsp.runner.workers.replay import RecordedLaunches
 from kernel_lsp.source.kernel import base_name

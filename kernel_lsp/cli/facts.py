@@ -11,8 +11,8 @@ from kernel_lsp.check import find_kernel_files
 from kernel_lsp.cli.console import err, out, settings_for
 from kernel_lsp.cli.main import FINDINGS
 from kernel_lsp.cli.options import Json, Workload
-from kernel_lsp.compiler.binary import Diagnostic, Severity
-from kernel_lsp.compiler.project_headers import guessed_folders
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
+from kernel_lsp.compiler.headers.project import guessed_folders
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import SourceError
 from kernel_lsp.judge.facts import (

@@ -10,16 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernel_lsp import policy
-from kernel_lsp.compiler.binary import Binary
-from kernel_lsp.compiler.build_cache import store_build
-from kernel_lsp.compiler.built import Built, failed, in_given_terms, with_extensions
-from kernel_lsp.compiler.headers import user_headers
-from kernel_lsp.compiler.host.record import ExtensionBuild
+from kernel_lsp.compiler.builds.answers import store_build
+from kernel_lsp.compiler.builds.built import Built, failed, in_given_terms, with_extensions
+from kernel_lsp.compiler.builds.extension import ExtensionBuild
+from kernel_lsp.compiler.builds.options import BuildOptions
+from kernel_lsp.compiler.headers.includers import including_files, text_before
+from kernel_lsp.compiler.headers.project import include_folders
+from kernel_lsp.compiler.headers.user import user_headers
 from kernel_lsp.compiler.host.request import ExtensionRequest, cuda_file_request
-from kernel_lsp.compiler.includers import including_files, text_before
 from kernel_lsp.compiler.language import compiler_part
-from kernel_lsp.compiler.options import BuildOptions
-from kernel_lsp.compiler.project_headers import include_folders
+from kernel_lsp.compiler.machine_code.binary import Binary
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.device import Device
 from kernel_lsp.errors import CannotJudgeError, RunnerError, WorkloadError

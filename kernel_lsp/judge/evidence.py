@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from statistics import median
 
 from kernel_lsp import __version__
-from kernel_lsp.compiler.toolchain import versions
+from kernel_lsp.compiler.toolchain.tools import versions
 from kernel_lsp.config.variables import named_variables
 from kernel_lsp.device.choice import target_device
 from kernel_lsp.device.nvml import Faults

@@ -6,12 +6,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_lsp.compiler.assumed import Assumed
-from kernel_lsp.compiler.binary import Diagnostic
-from kernel_lsp.compiler.build_cache import build_files, cached_build
-from kernel_lsp.compiler.built import Built
+from kernel_lsp.compiler.builds.answers import build_files, cached_build
+from kernel_lsp.compiler.builds.assumed import Assumed
+from kernel_lsp.compiler.builds.build import Diagnostic
+from kernel_lsp.compiler.builds.built import Built
 from kernel_lsp.compiler.language import compiler_part
-from kernel_lsp.compiler.sass import MachineCode, disassemble, mix
+from kernel_lsp.compiler.machine_code.sass import MachineCode, disassemble, mix
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_devices
 from kernel_lsp.device.device import Device

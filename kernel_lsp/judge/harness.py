@@ -11,9 +11,9 @@ from collections.abc import Callable, Coroutine
 from typing import Never
 
 from kernel_lsp import policy
-from kernel_lsp.compiler.binary import Binary
-from kernel_lsp.compiler.emulated import emulated_devices
 from kernel_lsp.compiler.language import compiler_part
+from kernel_lsp.compiler.machine_code.binary import Binary
+from kernel_lsp.compiler.toolchain.emulated import emulated_devices
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu, free_bytes, uses
 from kernel_lsp.errors import CannotJudgeError, RunnerError

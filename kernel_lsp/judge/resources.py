@@ -2,8 +2,8 @@
 
 from math import prod
 
-from kernel_lsp.compiler.cubin import kernel_digests
-from kernel_lsp.compiler.occupancy import next_cliffs, occupancy
+from kernel_lsp.compiler.machine_code.cubin import kernel_digests
+from kernel_lsp.compiler.machine_code.occupancy import next_cliffs, occupancy
 from kernel_lsp.device.architectures import ARCHITECTURES, BLOCK_THREADS, base_arch
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.verdict import KernelResources

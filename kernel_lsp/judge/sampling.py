@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kernel_lsp import policy
-from kernel_lsp.compiler.built import Built
+from kernel_lsp.compiler.builds.built import Built
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs import drawing

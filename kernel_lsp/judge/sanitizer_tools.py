@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from kernel_lsp import policy, runner
-from kernel_lsp.compiler.toolkit import find_tool
+from kernel_lsp.compiler.toolchain.toolkit import find_tool
 from kernel_lsp.device.nvml import Gpu, free_bytes
 from kernel_lsp.errors import RunnerError
 from kernel_lsp.runner.child_program import ChildProgram

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from kernel_lsp.compiler.occupancy import Cliff
+from kernel_lsp.compiler.machine_code.occupancy import Cliff
 from kernel_lsp.judge.final import FinalChecks
 from kernel_lsp.judge.program_gain import ProgramGain
 from kernel_lsp.judge.record import Record, Unbounded
@@ -232,7 +232,7 @@ class Evidence(Record):
         xids: faults that the driver reported meanwhile, by NVIDIA's numbers.
         sustained: there where power limits the kernel.
         baseline_opcodes, candidate_opcodes: instructions of all kernels, counted by kind
-            (`compiler.opcodes.kind_of`); there where the verdict is FASTER.
+            (`compiler.machine_code.opcodes.kind_of`); there where the verdict is FASTER.
         where: the lane that judged, if it was one of a pool.
         trace: where the time went, packed (`judge.spans`).
         final_checks: there where a gain was confirmed.

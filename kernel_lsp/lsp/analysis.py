@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.errors import ConfigurationError, KernelLspError, RunnerError
 from kernel_lsp.lsp.background import Background
 from kernel_lsp.lsp.client import EditorConnection

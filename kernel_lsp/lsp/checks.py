@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.check_records import CheckedFamily, CheckedFinding, CheckedKernel, CheckedText

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from kernel_lsp.compiler.binary import Diagnostic
+from kernel_lsp.compiler.builds.build import Diagnostic
 from kernel_lsp.source.kernel import Kernel
 
 

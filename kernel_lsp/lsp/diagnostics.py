@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
-from kernel_lsp.compiler.binary import Severity
+from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.compiled import CompiledText
 from kernel_lsp.lsp.documents import TOO_LARGE, Document, Documents
@@ -23,7 +23,7 @@ from kernel_lsp.source.findings import find_findings
 from kernel_lsp.workload.spec import draft_line
 
 if TYPE_CHECKING:
-    from kernel_lsp.compiler.binary import Diagnostic
+    from kernel_lsp.compiler.builds.build import Diagnostic
 
 SOURCE = "kernel-lsp"
 DRAFT_CODE = "draft"

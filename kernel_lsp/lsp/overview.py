@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp.check.baseline import find_root, name_in, read_baseline, regressions
-from kernel_lsp.compiler.build_cache import cached_build
+from kernel_lsp.compiler.builds.answers import cached_build
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_devices
 from kernel_lsp.errors import ConfigurationError, KernelLspError

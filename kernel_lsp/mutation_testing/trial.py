@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from kernel_lsp.compiler.binary import Build
-from kernel_lsp.compiler.emulated import emulated_devices
+from kernel_lsp.compiler.builds.build import Build
 from kernel_lsp.compiler.language import compiler_part
+from kernel_lsp.compiler.toolchain.emulated import emulated_devices
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_device
 from kernel_lsp.device.device import Device

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kernel_lsp.compiler.toolchain import versions
+from kernel_lsp.compiler.toolchain.tools import versions
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.pool.lane import Lane, lane_name, opened_lane, shared

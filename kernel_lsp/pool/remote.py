@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from kernel_lsp import __version__
-from kernel_lsp.compiler.toolchain import versions
+from kernel_lsp.compiler.toolchain.tools import versions
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import choose_gpu

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kernel_lsp.compiler.built import Built
+from kernel_lsp.compiler.builds.built import Built
 
 _MEMORY = {
     "asynchronous copies": r"\bcp\.(?:async|reduce\.async)\b",

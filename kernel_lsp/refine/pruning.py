@@ -1,8 +1,8 @@
 """Reject candidates by their build alone, so that no run is spent on them."""
 
-from kernel_lsp.compiler.binary import KernelFacts
-from kernel_lsp.compiler.occupancy import occupancy
-from kernel_lsp.compiler.plan import Launch
+from kernel_lsp.compiler.builds.plan import Launch
+from kernel_lsp.compiler.machine_code.binary import KernelFacts
+from kernel_lsp.compiler.machine_code.occupancy import occupancy
 from kernel_lsp.device.architectures import ARCHITECTURES, BLOCK_THREADS, base_arch
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
-from kernel_lsp.compiler.sass import disassemble
+from kernel_lsp.compiler.machine_code.sass import disassemble
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.resources import resources_of

@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Never
 
-from kernel_lsp.compiler.binary import Severity
-from kernel_lsp.compiler.plan import Launch
+from kernel_lsp.compiler.builds.build import Severity
+from kernel_lsp.compiler.builds.plan import Launch
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.inputs.check import check

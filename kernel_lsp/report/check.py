@@ -11,7 +11,7 @@ from rich.text import Text
 
 from kernel_lsp.check import FileReport
 from kernel_lsp.check.program import LAUNCHES
-from kernel_lsp.compiler.binary import Severity
+from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.judge.verdict import Check, CheckStatus
 from kernel_lsp.report.compile import assumed_view, diagnostics_view, guessed_folders_view

@@ -7,9 +7,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernel_lsp.compiler.assumed import Assumed
-from kernel_lsp.compiler.binary import Diagnostic, Severity
-from kernel_lsp.compiler.occupancy import Cliff, Lever
+from kernel_lsp.compiler.builds.assumed import Assumed
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
+from kernel_lsp.compiler.machine_code.occupancy import Cliff, Lever
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.report.units import percent_text, size_text
 

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kernel_lsp.check.ncu import may_read_counters
-from kernel_lsp.compiler.toolchain import Tool, find_toolchain
-from kernel_lsp.compiler.toolkit import find_library, toolkit_folders
+from kernel_lsp.compiler.toolchain.toolkit import find_library, toolkit_folders
+from kernel_lsp.compiler.toolchain.tools import Tool, find_toolchain
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.report.units import size_text
 

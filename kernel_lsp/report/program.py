@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from kernel_lsp.check.program import ProgramCheck, not_run
-from kernel_lsp.compiler.binary import Severity
+from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.report.check import file_view
 from kernel_lsp.report.formats.json import checked_files
 from kernel_lsp.report.machine import records_json

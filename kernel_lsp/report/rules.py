@@ -8,7 +8,7 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
-from kernel_lsp.compiler.binary import Severity
+from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.rules.rule import Rule
 
 

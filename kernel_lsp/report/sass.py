@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kernel_lsp.compiler.opcodes import Role, role_of
-from kernel_lsp.compiler.sass import MachineCode, SassInstruction, by_line, mix
+from kernel_lsp.compiler.machine_code.opcodes import Role, role_of
+from kernel_lsp.compiler.machine_code.sass import MachineCode, SassInstruction, by_line, mix
 from kernel_lsp.judge.facts import KernelMachineCode
 
 _STYLES = {

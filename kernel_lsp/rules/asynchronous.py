@@ -1,6 +1,6 @@
 """Rules about bulk copies, mbarriers and `wgmma`, checked by the emulator while it runs a workload."""
 
-from kernel_lsp.compiler.binary import Severity
+from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule
 
 

@@ -1,6 +1,6 @@
 """Rules about compiler messages."""
 
-from kernel_lsp.compiler.binary import Severity
+from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule
 
 ERROR = Rule(

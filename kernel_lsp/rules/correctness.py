@@ -1,6 +1,6 @@
 """Rules about correctness, checked by running the workload against its reference."""
 
-from kernel_lsp.compiler.binary import Severity
+from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule
 from kernel_lsp.source.kernel import Language
 

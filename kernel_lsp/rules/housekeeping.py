@@ -1,6 +1,6 @@
 """Rules about the comments that silence other rules."""
 
-from kernel_lsp.compiler.binary import Severity
+from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule
 
 

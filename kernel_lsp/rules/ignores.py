@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kernel_lsp.compiler.binary import Diagnostic
+from kernel_lsp.compiler.builds.build import Diagnostic
 from kernel_lsp.rules.catalog import RULES, find_rule
 from kernel_lsp.rules.housekeeping import UNKNOWN_IGNORE, UNUSED_IGNORE
 from kernel_lsp.rules.rule import Needs

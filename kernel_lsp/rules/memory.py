@@ -1,6 +1,6 @@
 """Rules about memory and threads, checked by the emulator at each access while it runs a workload."""
 
-from kernel_lsp.compiler.binary import Severity
+from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule
 
 

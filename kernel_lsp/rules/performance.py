@@ -3,7 +3,7 @@
 Each has a threshold below which it is silent, so that a good kernel gets no hint at all.
 """
 
-from kernel_lsp.compiler.binary import Severity
+from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule
 from kernel_lsp.source.kernel import Language
 

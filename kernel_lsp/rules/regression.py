@@ -1,6 +1,6 @@
 """Rules about regressions since the repository's baseline was recorded."""
 
-from kernel_lsp.compiler.binary import Severity
+from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.rules.rule import Group, Needs, Rule
 
 _FIX = "See `kernel-lsp facts`; if the change is meant, record it with `kernel-lsp check --update-baseline`."

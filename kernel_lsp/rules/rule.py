@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.language import source_part
 

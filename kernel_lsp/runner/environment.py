@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from kernel_lsp.compiler.toolkit import unpacked_headers
+from kernel_lsp.compiler.toolchain.toolkit import unpacked_headers
 
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.compiler.toolkit import toolkit_folders
+from kernel_lsp.compiler.toolchain.toolkit import toolkit_folders
 from tests.lsp.raw_client import Answers, message
 
 PATIENCE = 60.0

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.check import find_kernel_files
-from kernel_lsp.compiler.build_cache import cached_build
+from kernel_lsp.compiler.builds.answers import cached_build
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.device import device_named

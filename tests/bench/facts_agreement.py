@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.check import find_kernel_files
-from kernel_lsp.compiler.binary import Binary, KernelFacts
-from kernel_lsp.compiler.cubin import read_cubin
-from kernel_lsp.compiler.ptxas import PtxasUsage, parse_ptxas_usage
-from kernel_lsp.compiler.sass import disassemble
-from kernel_lsp.compiler.toolkit import find_tools
+from kernel_lsp.compiler.machine_code.binary import Binary, KernelFacts
+from kernel_lsp.compiler.machine_code.cubin import read_cubin
+from kernel_lsp.compiler.machine_code.sass import disassemble
+from kernel_lsp.compiler.ptx.ptxas import PtxasUsage, parse_ptxas_usage
+from kernel_lsp.compiler.toolchain.toolkit import find_tools
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.facts import open_builder

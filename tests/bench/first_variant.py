@@ -24,7 +24,7 @@ from typing import Any
 
 from kernel_lsp.capture.device_level import ChosenLaunch
 from kernel_lsp.capture.run import Captured, capture_program
-from kernel_lsp.compiler.toolkit import find_tool
+from kernel_lsp.compiler.toolchain.toolkit import find_tool
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.judge.target import make_target

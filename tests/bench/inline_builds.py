@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.utils import cpp_extension
 
-from kernel_lsp.compiler.host.record import ExtensionBuild
+from kernel_lsp.compiler.builds.extension import ExtensionBuild
 from kernel_lsp.compiler.host.request import ExtensionRequest
 from kernel_lsp.runner.workers.inline import build_extension, build_fully, load_extension, recording
 from kernel_lsp.source.candidate import SourceFile

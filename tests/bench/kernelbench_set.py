@@ -28,7 +28,7 @@ from kernel_lsp.bench.published import TRIALS, ask_published
 from kernel_lsp.bench.records import CandidateResult, Ledger
 from kernel_lsp.bench.run import run_bench
 from kernel_lsp.bench.totals import add_up
-from kernel_lsp.compiler.toolchain import versions
+from kernel_lsp.compiler.toolchain.tools import versions
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu, find_gpus

@@ -45,7 +45,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from kernel_lsp.bench.plan import BenchJob, make_plan
-from kernel_lsp.compiler.toolchain import versions
+from kernel_lsp.compiler.toolchain.tools import versions
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.device.nvml import Gpu, find_gpus
 from kernel_lsp.errors import KernelLspError

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from kernel_lsp import device
-from kernel_lsp.compiler.cuda import build_cuda
+from kernel_lsp.compiler.cuda.build import build_cuda
 from kernel_lsp.device.driver import LoadedModule
 from kernel_lsp.device.nvml import find_gpus
 from kernel_lsp.runner.workers.comparison import ErrorReading, read, scale

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 from kernel_lsp.check import find_kernel_files
-from kernel_lsp.compiler.binary import Build
-from kernel_lsp.compiler.cuda import build_cuda
-from kernel_lsp.compiler.planner import plan_cuda
+from kernel_lsp.compiler.builds.build import Build
+from kernel_lsp.compiler.cuda.build import build_cuda
+from kernel_lsp.compiler.cuda.planner import plan_cuda
 from kernel_lsp.device.device import device_named
 from kernel_lsp.emulate import tensormap
 from kernel_lsp.emulate.sampling import BlockSample

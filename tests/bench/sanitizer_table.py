@@ -49,8 +49,8 @@ def run(path: Path) -> None:
     """Run one program on the GPU, as its workload launches it."""
     import torch
 
-    from kernel_lsp.compiler.cuda import build_cuda
-    from kernel_lsp.compiler.planner import plan_cuda
+    from kernel_lsp.compiler.cuda.build import build_cuda
+    from kernel_lsp.compiler.cuda.planner import plan_cuda
     from kernel_lsp.device.device import device_named
     from kernel_lsp.device.driver import LoadedModule
     from kernel_lsp.device.nvml import find_gpus

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from kernel_lsp.compiler.binary import Binary
+from kernel_lsp.compiler.machine_code.binary import Binary
 from kernel_lsp.judge.session import Session
 from kernel_lsp.source.candidate import Candidate
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.compiler.nvrtc import compile_nvrtc
-from kernel_lsp.compiler.ptxas import parse_ptxas_usage
-from kernel_lsp.compiler.toolkit import find_tools
+from kernel_lsp.compiler.cuda.nvrtc import compile_nvrtc
+from kernel_lsp.compiler.ptx.ptxas import parse_ptxas_usage
+from kernel_lsp.compiler.toolchain.toolkit import find_tools
 from kernel_lsp.judge.building import Built
 from tests.bench import facts_agreement
 

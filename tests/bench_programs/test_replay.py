@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 pytest.importorskip("cuda.bindings.nvrtc")
 
-from kernel_lsp.compiler.fake_driver import fake_driver  # noqa: E402
+from kernel_lsp.compiler.fakes.driver import fake_driver  # noqa: E402
 from kernel_lsp.compiler.host.compiler import host_compiler  # noqa: E402
 from kernel_lsp.emulate.tensormap import decode  # noqa: E402
 from kernel_lsp.source.files import read_source  # noqa: E402

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.compiler.toolkit import find_tool
+from kernel_lsp.compiler.toolchain.toolkit import find_tool
 from kernel_lsp.device.nvml import Gpu
 
 CUDA = r"""

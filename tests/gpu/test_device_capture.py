@@ -13,7 +13,7 @@ from kernel_lsp.capture.device_level import ChosenLaunch
 from kernel_lsp.capture.replay import Replayed, replay
 from kernel_lsp.capture.run import Captured, capture_program
 from kernel_lsp.capture.snapshot import read_snapshot
-from kernel_lsp.compiler.toolkit import find_tool
+from kernel_lsp.compiler.toolchain.toolkit import find_tool
 from kernel_lsp.device.nvml import Gpu
 from tests.bench.capture_overhead import GOAL_PERCENT, GOAL_US, measure
 

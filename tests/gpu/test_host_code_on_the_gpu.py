@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils import cpp_extension
 
-from kernel_lsp.compiler.host.record import ExtensionBuild
+from kernel_lsp.compiler.builds.extension import ExtensionBuild
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.runner.workers.inline import build_extension, recording, serving
 from kernel_lsp.source.candidate import SourceFile

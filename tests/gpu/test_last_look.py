@@ -6,7 +6,7 @@ import pytest
 import spinning
 from judges import EXAMPLES, Judges, edited
 
-from kernel_lsp.compiler.toolkit import find_tool
+from kernel_lsp.compiler.toolchain.toolkit import find_tool
 from kernel_lsp.judge.verdict import CheckStatus, Outcome
 
 pytestmark = [

@@ -9,18 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
-from kernel_lsp.compiler.cache import BuildCache, FileCache
-from kernel_lsp.compiler.cuda import build_cuda
-from kernel_lsp.compiler.headers import user_headers
+from kernel_lsp.compiler.builds.build import Build, Diagnostic, Severity
+from kernel_lsp.compiler.builds.cache import BuildCache
+from kernel_lsp.compiler.builds.extension import ExtensionBuild, HostBuild, Launchable
+from kernel_lsp.compiler.builds.options import BuildOptions
+from kernel_lsp.compiler.cuda.build import build_cuda
+from kernel_lsp.compiler.cuda.host_needs import wants_host_code
+from kernel_lsp.compiler.headers.prelude import HALF_HEADER
+from kernel_lsp.compiler.headers.user import user_headers
 from kernel_lsp.compiler.host.compiler import compile_host
 from kernel_lsp.compiler.host.flags import Flags, translate
-from kernel_lsp.compiler.host.record import ExtensionBuild, HostBuild, Launchable
 from kernel_lsp.compiler.host.request import ExtensionRequest, Unit
 from kernel_lsp.compiler.host.stubs import Stub, read_stubs
-from kernel_lsp.compiler.host_needs import wants_host_code
-from kernel_lsp.compiler.options import BuildOptions
-from kernel_lsp.compiler.prelude import HALF_HEADER
+from kernel_lsp.compiler.toolchain.file_cache import FileCache
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels
 from kernel_lsp.source.host_view import HostViewError, host_view

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from kernel_lsp.compiler.cache import FileCache, cache_key
+from kernel_lsp.compiler.toolchain.file_cache import FileCache, cache_key
 from kernel_lsp.source.outline import without_comments
 
 _HEADERS = Path(__file__).parent / "include" / "kernel_lsp"

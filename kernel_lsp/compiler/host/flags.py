@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernel_lsp.compiler.target import split_targets
+from kernel_lsp.compiler.toolchain.target import split_targets
 
 # Options that torch gives nvcc with every extension.
 _TORCH = (

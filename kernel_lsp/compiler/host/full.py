@@ -16,18 +16,18 @@ from unittest import mock
 
 import torch
 
-from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
-from kernel_lsp.compiler.cache import cache_key
-from kernel_lsp.compiler.diagnostics import has_errors, parse_diagnostics
-from kernel_lsp.compiler.headers import user_headers
+from kernel_lsp.compiler.builds.build import Build, Diagnostic, Severity
+from kernel_lsp.compiler.builds.extension import ExtensionBuild, HostBuild
+from kernel_lsp.compiler.builds.options import BuildOptions
+from kernel_lsp.compiler.cuda.diagnostics import has_errors, parse_diagnostics
+from kernel_lsp.compiler.headers.user import user_headers
 from kernel_lsp.compiler.host.build import placed, quoted
 from kernel_lsp.compiler.host.compiler import host_compiler, standard_library
-from kernel_lsp.compiler.host.record import ExtensionBuild, HostBuild
 from kernel_lsp.compiler.host.request import ExtensionRequest, Unit
 from kernel_lsp.compiler.host.torch_extension import cpp_extension
-from kernel_lsp.compiler.options import BuildOptions
-from kernel_lsp.compiler.target import split_targets, target_of
-from kernel_lsp.compiler.toolchain import tool
+from kernel_lsp.compiler.toolchain.file_cache import cache_key
+from kernel_lsp.compiler.toolchain.target import split_targets, target_of
+from kernel_lsp.compiler.toolchain.tools import tool
 from kernel_lsp.device.architectures import base_arch
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.source.candidate import SourceFile

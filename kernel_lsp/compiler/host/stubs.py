@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from kernel_lsp.compiler.elf import read_sections, read_symbols
-from kernel_lsp.compiler.symbols import declared_name, demangle, kernel_name
+from kernel_lsp.compiler.machine_code.elf import read_sections, read_symbols
+from kernel_lsp.compiler.machine_code.symbols import declared_name, demangle, kernel_name
 
 _FUNCTION = 2
 _ANONYMOUS = "(anonymous namespace)::"

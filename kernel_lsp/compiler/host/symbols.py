@@ -6,8 +6,8 @@ loader has to resolve cannot be hidden. The layout is that of the System V ABI, 
 
 import re
 
-from kernel_lsp.compiler.elf import read_sections, read_symbols
-from kernel_lsp.compiler.symbols import demangle
+from kernel_lsp.compiler.machine_code.elf import read_sections, read_symbols
+from kernel_lsp.compiler.machine_code.symbols import demangle
 
 _UNDEFINED = 0  # SHN_UNDEF
 _VERSION = re.compile(r"@.*")

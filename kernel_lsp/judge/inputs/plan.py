@@ -4,8 +4,8 @@ import random
 from collections.abc import Collection, Iterator, Sequence
 
 from kernel_lsp import policy
-from kernel_lsp.compiler.built import Built
-from kernel_lsp.compiler.plan import Launch
+from kernel_lsp.compiler.builds.built import Built
+from kernel_lsp.compiler.builds.plan import Launch
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.draw import PLAIN, WEIGHTS, Draw
 from kernel_lsp.judge.inputs.findings import Findings

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from kernel_lsp import policy
-from kernel_lsp.compiler.built import Built
+from kernel_lsp.compiler.builds.built import Built
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.emulation import EmulatedRun
 from kernel_lsp.judge.harness import Harness

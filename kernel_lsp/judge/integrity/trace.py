@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kernel_lsp import policy
-from kernel_lsp.compiler.symbols import declared_name, demangle
+from kernel_lsp.compiler.machine_code.symbols import declared_name, demangle
 from kernel_lsp.runner.messages.subject_answers import HeardLaunch, TracedOperation
 
 _LAUNCH_MARKS = ("spin", "read_clock")

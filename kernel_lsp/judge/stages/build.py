@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kernel_lsp.compiler.host.record import ExtensionBuild
+from kernel_lsp.compiler.builds.extension import ExtensionBuild
 from kernel_lsp.compiler.host.symbols import forbidden_symbols
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.errors import CannotJudgeError

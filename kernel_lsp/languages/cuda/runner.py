@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from types import FunctionType
 
-from kernel_lsp.compiler.binary import Build
-from kernel_lsp.compiler.cuda import build_cuda, build_included
+from kernel_lsp.compiler.builds.build import Build
+from kernel_lsp.compiler.cuda.build import build_cuda, build_included
+from kernel_lsp.compiler.cuda.planner import CudaPlan, plan_cuda
 from kernel_lsp.compiler.host.request import cuda_file_request
-from kernel_lsp.compiler.planner import CudaPlan, plan_cuda
 from kernel_lsp.runner.language import RunnerPart
 from kernel_lsp.runner.messages.build import BuildCandidate, CandidateBuild
 from kernel_lsp.source.candidate import SourceFile

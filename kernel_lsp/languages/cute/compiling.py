@@ -14,8 +14,8 @@ import torch
 from cutlass import cute  # pyright: ignore
 from cutlass.cute import runtime  # pyright: ignore
 
-from kernel_lsp.compiler.binary import Binary
-from kernel_lsp.compiler.cubin import cubin_arch, read_cubin
+from kernel_lsp.compiler.machine_code.binary import Binary
+from kernel_lsp.compiler.machine_code.cubin import cubin_arch, read_cubin
 from kernel_lsp.errors import KernelLspError
 
 _cutlass: Any = cutlass

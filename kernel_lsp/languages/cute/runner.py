@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kernel_lsp.compiler.assumed import Assumed
-from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
-from kernel_lsp.compiler.fake_gpu import fake_gpu
-from kernel_lsp.compiler.merging import merged_build
-from kernel_lsp.compiler.plan import Launch, LaunchTrace
+from kernel_lsp.compiler.builds.assumed import Assumed
+from kernel_lsp.compiler.builds.build import Build, Diagnostic, Severity
+from kernel_lsp.compiler.builds.merging import merged_build
+from kernel_lsp.compiler.builds.plan import Launch, LaunchTrace
+from kernel_lsp.compiler.fakes.gpu import fake_gpu
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.languages.cute.source import find_entries
 from kernel_lsp.runner.language import RunnerPart

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from kernel_lsp.compiler.inline import build_inline
-from kernel_lsp.compiler.plan import LaunchTrace
+from kernel_lsp.compiler.builds.plan import LaunchTrace
+from kernel_lsp.compiler.cuda.inline import build_inline
 from kernel_lsp.runner.language import RunnerPart
 from kernel_lsp.runner.messages.build import BuildCandidate, CandidateBuild
 from kernel_lsp.runner.workers.answers import execute_answer

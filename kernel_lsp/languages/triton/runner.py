@@ -20,8 +20,8 @@ class _Triton:
 
 
 def _build_launched(request: BuildCandidate, workload: Workload) -> CandidateBuild:
-    from kernel_lsp.compiler.triton import build_triton  # Triton reads the environment when it is imported
-    from kernel_lsp.compiler.triton_own import require_own
+    from kernel_lsp.compiler.triton.build import build_triton  # Triton reads the environment when it is imported
+    from kernel_lsp.compiler.triton.own_kernels import require_own
     from kernel_lsp.runner.workers.answers import load_answer
 
     source, launch = request.kernel, request.launch
@@ -44,7 +44,7 @@ def _build_launched(request: BuildCandidate, workload: Workload) -> CandidateBui
 
 
 def _build_assumed(request: BuildCandidate) -> CandidateBuild:
-    from kernel_lsp.compiler.triton_assumed import build_assumed
+    from kernel_lsp.compiler.triton.assumed import build_assumed
 
     made, assumed = build_assumed(request.kernel, request.device, request.processes)
     return CandidateBuild(made.build, made.plans, made.binaries, assumed=assumed)

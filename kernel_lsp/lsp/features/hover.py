@@ -7,7 +7,7 @@ from collections import Counter
 
 from lsprotocol import types
 
-from kernel_lsp.compiler.opcodes import role_of
+from kernel_lsp.compiler.machine_code.opcodes import role_of
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.client import EditorConnection
 from kernel_lsp.lsp.compiled import MachineLine, facts_of

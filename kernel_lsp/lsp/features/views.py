@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_lsp import __version__
-from kernel_lsp.compiler.opcodes import kind_of
+from kernel_lsp.compiler.machine_code.opcodes import kind_of
 from kernel_lsp.errors import ConfigurationError, KernelLspError
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.check_records import CheckedText

@@ -5,7 +5,7 @@ from typing import Any
 
 from kernel_lsp.check import FileReport, check, record_baseline
 from kernel_lsp.check.quick_fixes import is_fixable
-from kernel_lsp.compiler.binary import Severity
+from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.judge.verdict import CheckStatus
 from kernel_lsp.lsp.job_handlers.context import JobContext
 from kernel_lsp.report.formats.json import check_json

@@ -22,10 +22,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from kernel_lsp.compiler.opcodes import role_of
-from kernel_lsp.compiler.ptx_lines import ptx_lines
-from kernel_lsp.compiler.sass import SassInstruction
-from kernel_lsp.compiler.ttgir_lines import ttgir_lines
+from kernel_lsp.compiler.machine_code.opcodes import role_of
+from kernel_lsp.compiler.machine_code.sass import SassInstruction
+from kernel_lsp.compiler.ptx.lines import ptx_lines
+from kernel_lsp.compiler.triton.ttgir_lines import ttgir_lines
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import CannotJudgeError, SourceError

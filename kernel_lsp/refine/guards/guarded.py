@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from kernel_lsp.compiler.plan import Launch
+from kernel_lsp.compiler.builds.plan import Launch
 from kernel_lsp.judge.fresh_sizes import FreshResult, FreshSize, try_sizes
 from kernel_lsp.judge.session import Session
 from kernel_lsp.judge.split import FreshCase, Split, SplitCase

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Protocol
 
-from kernel_lsp.compiler.plan import Launch
+from kernel_lsp.compiler.builds.plan import Launch
 from kernel_lsp.device.tensors import Argument
 from kernel_lsp.refine.guards.predicate import GuardQuantity, Predicate, Term
 from kernel_lsp.source.candidate import Candidate

@@ -3,7 +3,7 @@
 from xml.etree import ElementTree
 
 from kernel_lsp.check import FileReport
-from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.report.formats.results import CheckResults
 from kernel_lsp.rules.catalog import RULES
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kernel_lsp.check import FileReport
-from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.source.text import Lines
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import quote
 
 from kernel_lsp import __version__
-from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.report.formats.results import CheckResults
 from kernel_lsp.rules.catalog import RULES
 from kernel_lsp.rules.ignores import Silenced

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kernel_lsp.compiler.assumed import Assumed
-from kernel_lsp.compiler.binary import Binary, Build
-from kernel_lsp.compiler.cache import BuildCache
-from kernel_lsp.compiler.host.record import ExtensionBuild
+from kernel_lsp.compiler.builds.assumed import Assumed
+from kernel_lsp.compiler.builds.build import Build
+from kernel_lsp.compiler.builds.cache import BuildCache
+from kernel_lsp.compiler.builds.extension import ExtensionBuild
+from kernel_lsp.compiler.builds.options import BuildOptions
+from kernel_lsp.compiler.builds.plan import LaunchTrace
 from kernel_lsp.compiler.host.request import ExtensionRequest
-from kernel_lsp.compiler.options import BuildOptions
-from kernel_lsp.compiler.plan import LaunchTrace
+from kernel_lsp.compiler.machine_code.binary import Binary
 from kernel_lsp.device.device import Device
 from kernel_lsp.runner.messages import Request
 from kernel_lsp.source.candidate import SourceFile

@@ -8,8 +8,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from kernel_lsp.compiler.binary import Binary
-from kernel_lsp.compiler.host.record import ExtensionBuild
+from kernel_lsp.compiler.builds.extension import ExtensionBuild
+from kernel_lsp.compiler.machine_code.binary import Binary
 from kernel_lsp.device.tensors import Argument, BufferHandle, TensorSpec
 from kernel_lsp.runner.messages import Request
 from kernel_lsp.workload.call import Call

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernel_lsp.compiler.host.record import ExtensionBuild
+from kernel_lsp.compiler.builds.extension import ExtensionBuild
 from kernel_lsp.runner.messages import Request
 from kernel_lsp.source.candidate import SourceFile
 

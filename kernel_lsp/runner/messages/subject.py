@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 import msgspec
 
 from kernel_lsp import policy
-from kernel_lsp.compiler.binary import Binary
-from kernel_lsp.compiler.host.record import ExtensionBuild
+from kernel_lsp.compiler.builds.extension import ExtensionBuild
+from kernel_lsp.compiler.machine_code.binary import Binary
 from kernel_lsp.device.tensors import Argument, BufferHandle
 from kernel_lsp.runner.emulated import SampledRun
 from kernel_lsp.runner.messages import Request

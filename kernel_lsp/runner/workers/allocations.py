@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from kernel_lsp.compiler.operations import Operations
+from kernel_lsp.compiler.fakes.operations import Operations
 from kernel_lsp.policy import GUARD_BYTES, POISON_BYTE
 from kernel_lsp.runner.messages.subject_answers import Trampled
 from kernel_lsp.runner.workers.dispatch import TorchOperation, written_by

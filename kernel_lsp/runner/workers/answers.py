@@ -7,8 +7,8 @@ import contextlib
 import time
 from dataclasses import dataclass
 
-from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
-from kernel_lsp.compiler.fake_gpu import ShapesOnly, fake_gpu
+from kernel_lsp.compiler.builds.build import Build, Diagnostic, Severity
+from kernel_lsp.compiler.fakes.gpu import ShapesOnly, fake_gpu
 from kernel_lsp.compiler.host.request import ExtensionRequest
 from kernel_lsp.device.device import Device
 from kernel_lsp.errors import WorkloadError

@@ -6,9 +6,9 @@ Planning runs the workload's Python, and building a Triton file runs that file t
 from dataclasses import replace
 from functools import lru_cache
 
-from kernel_lsp.compiler.fake_gpu import fake_gpu
+from kernel_lsp.compiler.builds.extension import ExtensionBuild
+from kernel_lsp.compiler.fakes.gpu import fake_gpu
 from kernel_lsp.compiler.host import compiler
-from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.runner.language import runner_part
 from kernel_lsp.runner.libraries import Before
 from kernel_lsp.runner.messages.build import (

@@ -13,9 +13,9 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from kernel_lsp.compiler.binary import Severity
-from kernel_lsp.compiler.emulated import STANDS_IN
-from kernel_lsp.compiler.host.record import ExtensionBuild
+from kernel_lsp.compiler.builds.build import Severity
+from kernel_lsp.compiler.builds.extension import ExtensionBuild
+from kernel_lsp.compiler.toolchain.emulated import STANDS_IN
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.draws import Draws

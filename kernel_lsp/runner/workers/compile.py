@@ -11,11 +11,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from kernel_lsp.compiler.binary import Binary, Build, Diagnostic, Severity
-from kernel_lsp.compiler.cuda import build_cuda, build_included
-from kernel_lsp.compiler.cuda_assumed import build_unlaunched
-from kernel_lsp.compiler.cuda_instances import with_few_instances
-from kernel_lsp.compiler.forks import in_forks
+from kernel_lsp.compiler.builds.build import Build, Diagnostic, Severity
+from kernel_lsp.compiler.cuda.assumed import build_unlaunched
+from kernel_lsp.compiler.cuda.build import build_cuda, build_included
+from kernel_lsp.compiler.cuda.instances import with_few_instances
+from kernel_lsp.compiler.machine_code.binary import Binary
+from kernel_lsp.compiler.triton.forks import in_forks
 from kernel_lsp.runner.messages.build import BuildOwnKernels, CandidateBuild, CompileAlone, CompileRole
 from kernel_lsp.source.candidate import SourceFile
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.compiler.launchers import TritonDriver, TritonMetadata, TritonSource
+from kernel_lsp.compiler.triton.launchers import TritonDriver, TritonMetadata, TritonSource
 from kernel_lsp.device.arguments import LaunchShape
 from kernel_lsp.runner.messages.subject_answers import HeardLaunch
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-from kernel_lsp.compiler.binary import Severity
+from kernel_lsp.compiler.builds.build import Severity
+from kernel_lsp.compiler.builds.extension import ExtensionBuild
 from kernel_lsp.compiler.host.build import placed
-from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.compiler.host.request import ExtensionRequest
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.device.device import Device

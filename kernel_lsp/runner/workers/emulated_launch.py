@@ -8,7 +8,7 @@ from typing import cast
 
 from torch import Tensor
 
-from kernel_lsp.compiler.launchers import Kind, TensorDescriptor, TritonMetadata, TritonSource
+from kernel_lsp.compiler.triton.launchers import Kind, TensorDescriptor, TritonMetadata, TritonSource
 from kernel_lsp.device.arguments import LaunchShape, pack_argument
 from kernel_lsp.emulate.errors import NeedsGpu, internal
 from kernel_lsp.emulate.program import Program

@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.compiler.emulated import STAND_IN_LATER, STANDS_IN
 from kernel_lsp.compiler.host.request import ExtensionRequest
-from kernel_lsp.compiler.launchers import TritonMetadata, TritonSource
+from kernel_lsp.compiler.toolchain.emulated import STAND_IN_LATER, STANDS_IN
+from kernel_lsp.compiler.triton.launchers import TritonMetadata, TritonSource
 from kernel_lsp.emulate.errors import LaunchError
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.runner.emulated import EmulatedFinding
@@ -198,7 +198,7 @@ def begin() -> None:
         ImportError: Triton is not installed.
     """
     importlib.import_module("torch._dynamo")  # while torch does not yet believe in a GPU
-    from kernel_lsp.compiler.triton_driver import compiling_for_later
+    from kernel_lsp.compiler.triton.driver import compiling_for_later
 
     recorder = ProgramRecorder(Path(os.environ["KERNEL_LSP_CAPTURE"]), STANDS_IN.arch)
     emulator = ProgramEmulator(recorder)

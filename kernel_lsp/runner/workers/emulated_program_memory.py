@@ -9,7 +9,7 @@ from torch import Tensor, UntypedStorage
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
-from kernel_lsp.compiler.operations import Operations
+from kernel_lsp.compiler.fakes.operations import Operations
 from kernel_lsp.emulate.memory import Buffer
 from kernel_lsp.policy import POISON_BYTE
 from kernel_lsp.runner.workers.dispatch import TorchOperation, written_by

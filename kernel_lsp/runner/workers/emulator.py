@@ -16,13 +16,13 @@ from pathlib import Path
 import msgspec
 from torch import Tensor
 
-from kernel_lsp.compiler.binary import Binary
-from kernel_lsp.compiler.emulated import STANDS_IN, emulated_devices
-from kernel_lsp.compiler.fake_gpu import fake_gpu
-from kernel_lsp.compiler.fake_streams import capturing
-from kernel_lsp.compiler.host.record import ExtensionBuild, Launchable
-from kernel_lsp.compiler.launchers import TritonMetadata, TritonSource
-from kernel_lsp.compiler.shortfall import shortfall
+from kernel_lsp.compiler.builds.extension import ExtensionBuild, Launchable
+from kernel_lsp.compiler.fakes.gpu import fake_gpu
+from kernel_lsp.compiler.fakes.shortfall import shortfall
+from kernel_lsp.compiler.fakes.streams import capturing
+from kernel_lsp.compiler.machine_code.binary import Binary
+from kernel_lsp.compiler.toolchain.emulated import STANDS_IN, emulated_devices
+from kernel_lsp.compiler.triton.launchers import TritonMetadata, TritonSource
 from kernel_lsp.device.architectures import ARCHITECTURES
 from kernel_lsp.device.arguments import LaunchShape, launch_shape, missing_kernel, pack_arguments
 from kernel_lsp.device.device import Device
@@ -85,7 +85,7 @@ class Emulator:
     def _driver(self) -> contextlib.AbstractContextManager[None]:
         if not self._triton:
             return contextlib.nullcontext()
-        from kernel_lsp.compiler.triton_driver import received_by
+        from kernel_lsp.compiler.triton.driver import received_by
 
         later = len(self._devices) > 1
         return received_by(self, self._devices[0], shared_bytes=_MOST_SHARED_BYTES, prefer_later=later)

@@ -28,14 +28,15 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from kernel_lsp.compiler.cache import BuildCache, FileCache
+from kernel_lsp.compiler.builds.cache import BuildCache
+from kernel_lsp.compiler.builds.extension import ExtensionBuild, Launchable
+from kernel_lsp.compiler.builds.options import BuildOptions
 from kernel_lsp.compiler.host.build import fast_build
 from kernel_lsp.compiler.host.full import full_build
-from kernel_lsp.compiler.host.record import ExtensionBuild, Launchable
 from kernel_lsp.compiler.host.request import ExtensionRequest, file_request, inline_request
 from kernel_lsp.compiler.host.torch_extension import cpp_extension
-from kernel_lsp.compiler.occupancy import occupancy
-from kernel_lsp.compiler.options import BuildOptions
+from kernel_lsp.compiler.machine_code.occupancy import occupancy
+from kernel_lsp.compiler.toolchain.file_cache import FileCache
 from kernel_lsp.device.architectures import BLOCK_THREADS, STATIC_SHARED_BYTES
 from kernel_lsp.device.arguments import LaunchShape
 from kernel_lsp.errors import WorkloadError
@@ -299,7 +300,7 @@ def packed_arguments(address: int, sizes: Sequence[int]) -> list[bytes]:
 
 
 def resident_blocks(build: ExtensionBuild, kernel: Launchable, threads: int, shared_bytes: int) -> int:
-    """Return the number of blocks of a kernel that one multiprocessor can hold, by `compiler.occupancy`."""
+    """Return how many blocks of a kernel one multiprocessor can hold, by `compiler.machine_code.occupancy`."""
     binary = build.binary
     assert binary is not None, "only what was built is launched"
     facts = next(facts for facts in binary.kernels if facts.entry == kernel.entry)

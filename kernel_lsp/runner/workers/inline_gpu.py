@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from kernel_lsp.compiler.host.record import ExtensionBuild, Launchable
+from kernel_lsp.compiler.builds.extension import ExtensionBuild, Launchable
 from kernel_lsp.device.architectures import STATIC_SHARED_BYTES
 from kernel_lsp.device.arguments import LaunchShape
 from kernel_lsp.device.driver import Ear, Listener, check, cu, unheard

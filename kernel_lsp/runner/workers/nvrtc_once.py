@@ -5,7 +5,7 @@ Workers may not write to the user's cache, in which the headers stay for all ses
 
 import contextlib
 
-from kernel_lsp.compiler.nvrtc import own_headers
+from kernel_lsp.compiler.cuda.nvrtc import own_headers
 from kernel_lsp.errors import RunnerError
 
 with contextlib.suppress(RunnerError):  # a worker that compiles will report it; others do not need the library

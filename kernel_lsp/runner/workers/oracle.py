@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from kernel_lsp import policy
-from kernel_lsp.compiler.binary import Binary
-from kernel_lsp.compiler.emulated import STANDS_IN
-from kernel_lsp.compiler.fake_gpu import fake_gpu
-from kernel_lsp.compiler.host.record import ExtensionBuild
+from kernel_lsp.compiler.builds.extension import ExtensionBuild
+from kernel_lsp.compiler.fakes.gpu import fake_gpu
+from kernel_lsp.compiler.machine_code.binary import Binary
+from kernel_lsp.compiler.toolchain.emulated import STANDS_IN
 from kernel_lsp.errors import NoRoomError
 from kernel_lsp.runner.messages import oracle as messages
 from kernel_lsp.runner.messages.oracle import Compared, Made, MemoryRates, OracleRole, Varied

@@ -17,8 +17,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from kernel_lsp.compiler.cubin import read_cubin
-from kernel_lsp.compiler.launchers import Kind, TritonDriver, TritonMetadata, TritonSource
+from kernel_lsp.compiler.machine_code.cubin import read_cubin
+from kernel_lsp.compiler.triton.launchers import Kind, TritonDriver, TritonMetadata, TritonSource
 from kernel_lsp.device.arguments import LaunchShape, pack_argument
 from kernel_lsp.device.driver import Listener, check, cu
 from kernel_lsp.runner.messages.subject_answers import LaunchFile

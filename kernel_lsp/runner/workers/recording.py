@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from kernel_lsp import policy
-from kernel_lsp.compiler.binary import Binary
+from kernel_lsp.compiler.machine_code.binary import Binary
 from kernel_lsp.device.driver import LoadedModule
 from kernel_lsp.runner.messages.subject import Mode
 from kernel_lsp.runner.messages.subject_answers import Recorded, Segment

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from kernel_lsp import policy
-from kernel_lsp.compiler.binary import Binary
-from kernel_lsp.compiler.shortfall import shortfall
+from kernel_lsp.compiler.fakes.shortfall import shortfall
+from kernel_lsp.compiler.machine_code.binary import Binary
 from kernel_lsp.device.shared_buffer import SharedBuffer, give_back, make_buffer
 from kernel_lsp.device.tensors import BufferHandle
 from kernel_lsp.errors import KernelLspError

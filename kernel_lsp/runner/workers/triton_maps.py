@@ -6,7 +6,7 @@ Source: `make_tensordesc_arg` in the NVIDIA backend's `driver.py`, of Triton 3.6
 from collections.abc import Sequence
 from typing import Protocol, TypedDict
 
-from kernel_lsp.compiler.launchers import TensorDescriptor
+from kernel_lsp.compiler.triton.launchers import TensorDescriptor
 from kernel_lsp.emulate.errors import LaunchError
 from kernel_lsp.emulate.tensormap import DRIVER_TYPES, TensorMap
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from kernel_lsp.compiler.operations import Operations
+from kernel_lsp.compiler.fakes.operations import Operations
 from kernel_lsp.emulate.errors import Unfinished
 from kernel_lsp.runner.workers.dispatch import TorchOperation, written_by
 from kernel_lsp.runner.workers.emulated_memory import EmulatedMemory

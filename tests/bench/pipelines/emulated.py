@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernel_lsp.compiler.nvrtc import compile_nvrtc
+from kernel_lsp.compiler.cuda.nvrtc import compile_nvrtc
 from kernel_lsp.device.device import device_named
 from kernel_lsp.emulate.machine import Options, run
 from kernel_lsp.emulate.memory import GlobalMemory

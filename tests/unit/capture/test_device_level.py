@@ -19,7 +19,7 @@ from kernel_lsp.capture.ranking import ranking
 from kernel_lsp.capture.replay import replay
 from kernel_lsp.capture.run import Captured, capture_program
 from kernel_lsp.capture.snapshot import Snapshot, read_snapshot
-from kernel_lsp.compiler.toolkit import header_folders
+from kernel_lsp.compiler.toolchain.toolkit import header_folders
 from kernel_lsp.errors import CannotJudgeError, SourceError
 from kernel_lsp.report.capture import captured_view, replay_view
 from kernel_lsp.report.captured_calls import usage_text

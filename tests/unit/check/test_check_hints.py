@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.check.hints import counter_hints, resource_hints
-from kernel_lsp.compiler.occupancy import next_cliffs, occupancy
+from kernel_lsp.compiler.machine_code.occupancy import next_cliffs, occupancy
 from kernel_lsp.judge.emulation import EmulatedRun, KernelTotals, LineCounters
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.source.candidate import SourceFile

@@ -10,7 +10,7 @@ import pytest
 from check_support import HEADER, KERNEL, WORKLOAD, checking, codes
 
 from kernel_lsp.check import examiner, record_baseline
-from kernel_lsp.compiler.binary import Severity
+from kernel_lsp.compiler.builds.build import Severity
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("without_a_gpu")

@@ -9,7 +9,7 @@ from check_support import HEADER, KERNEL, checking, codes
 from kernel_lsp.check import examiner
 from kernel_lsp.check.moved import moved
 from kernel_lsp.check.record import Examination
-from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.judge.emulation import EmulatedRun, Emulation, placed_message
 from kernel_lsp.judge.verdict import Check, CheckStatus
 from kernel_lsp.runner.emulated import EmulatedFinding, LineCounters

@@ -6,7 +6,7 @@ import pytest
 
 from kernel_lsp.check.quick_fixes import find_quick_fixes, judged
 from kernel_lsp.check.record import FileReport
-from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.kernel import Language
 from kernel_lsp.source.text import apply_edits

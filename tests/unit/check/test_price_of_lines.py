@@ -13,7 +13,7 @@ import pytest
 from kernel_lsp.check import priced
 from kernel_lsp.check.priced import price
 from kernel_lsp.check.recorded import RecordedCase
-from kernel_lsp.compiler.binary import Binary
+from kernel_lsp.compiler.machine_code.binary import Binary
 from kernel_lsp.judge.session import Session
 
 pytestmark = pytest.mark.asyncio

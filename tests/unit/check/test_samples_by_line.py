@@ -15,9 +15,9 @@ from kernel_lsp.check.priced import KernelPrices, LinePrice
 from kernel_lsp.check.profile import profile_of
 from kernel_lsp.check.record import FileReport
 from kernel_lsp.check.sampled import KernelSamples, samples_by_line
-from kernel_lsp.compiler.cubin import read_cubin
-from kernel_lsp.compiler.cuda import build_cuda
-from kernel_lsp.compiler.sass import disassemble
+from kernel_lsp.compiler.cuda.build import build_cuda
+from kernel_lsp.compiler.machine_code.cubin import read_cubin
+from kernel_lsp.compiler.machine_code.sass import disassemble
 from kernel_lsp.report.profile import profile_view
 from kernel_lsp.runner.workers.replay import RecordedLaunches
 from kernel_lsp.source.candidate import SourceFile

@@ -2,7 +2,7 @@
 
 from kernel_lsp.check.joining import joined, joined_emulations
 from kernel_lsp.check.record import CaseTime, Examination
-from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.judge.emulation import EmulatedRun, Emulation, NotEmulated
 from kernel_lsp.judge.verdict import Check, CheckStatus
 from kernel_lsp.rules.rule import Needs

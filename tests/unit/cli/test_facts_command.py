@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.compiler.toolkit import find_tools
+from kernel_lsp.compiler.toolchain.toolkit import find_tools
 from tests.forked_commands import forked
 
 NO_PYTHON = "import sys; sys.executable = '/nowhere/python'; from kernel_lsp.cli.main import main; main()"

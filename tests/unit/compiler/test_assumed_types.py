@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernel_lsp.compiler.assumed import Assumed
-from kernel_lsp.compiler.forks import in_forks
-from kernel_lsp.compiler.triton import TritonBuild
-from kernel_lsp.compiler.triton_assumed import build_assumed
+from kernel_lsp.compiler.builds.assumed import Assumed
+from kernel_lsp.compiler.triton.assumed import build_assumed
+from kernel_lsp.compiler.triton.build import TritonBuild
+from kernel_lsp.compiler.triton.forks import in_forks
 from kernel_lsp.device.device import device_named
 from kernel_lsp.source.candidate import SourceFile
 
@@ -207,7 +207,7 @@ def k(x, y, HAS_A: tl.constexpr, USE_B: tl.constexpr):
 
 
 def test_what_there_was_no_time_for_is_said_and_is_not_for_good(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("kernel_lsp.compiler.triton_assumed._SECONDS", 0.0)
+    monkeypatch.setattr("kernel_lsp.compiler.triton.assumed._SECONDS", 0.0)
     text = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef k(x):\n    tl.store(x, 1.0)\n"
     _, assumed = built(tmp_path, text)
     assert (assumed["k"].problem, assumed["k"].hurried) == ("there was no time left to compile it", True)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.compiler.binary import Binary, Build, Diagnostic, KernelFacts, Severity
-from kernel_lsp.compiler.cache import BuildCache, cache_key
+from kernel_lsp.compiler.builds.build import Build, Diagnostic, Severity
+from kernel_lsp.compiler.builds.cache import BuildCache
+from kernel_lsp.compiler.machine_code.binary import Binary, KernelFacts
+from kernel_lsp.compiler.toolchain.file_cache import cache_key
 
 
 def build(size: int = 1000, seed: int = 0, ptx: str | None = ".version 9.0\n// é\n") -> Build:

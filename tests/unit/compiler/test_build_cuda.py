@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.compiler import cuda
-from kernel_lsp.compiler.binary import Build, Severity
-from kernel_lsp.compiler.cache import BuildCache
-from kernel_lsp.compiler.cuda import build_cuda
-from kernel_lsp.compiler.headers import user_headers
-from kernel_lsp.compiler.options import BuildOptions
-from kernel_lsp.compiler.toolchain import Tool, tool
+from kernel_lsp.compiler.builds.build import Build, Severity
+from kernel_lsp.compiler.builds.cache import BuildCache
+from kernel_lsp.compiler.builds.options import BuildOptions
+from kernel_lsp.compiler.cuda import build as building
+from kernel_lsp.compiler.cuda.build import build_cuda
+from kernel_lsp.compiler.headers.user import user_headers
+from kernel_lsp.compiler.toolchain.tools import Tool, tool
 from kernel_lsp.source.candidate import SourceFile
 
 needs_nvcc = pytest.mark.skipif(not tool("nvcc").present, reason="needs nvcc")
@@ -40,7 +40,7 @@ def source(folder: Path, text: str) -> SourceFile:
 
 
 def without_nvcc(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "tool", lambda name: Tool(name, None, None))
+    monkeypatch.setattr(building, "tool", lambda name: Tool(name, None, None))
 
 
 def test_a_torch_extension_builds_from_its_device_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,13 +145,13 @@ def test_nvcc_names_an_instance_that_cannot_be_made(tmp_path: Path) -> None:
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     calls: list[str] = []
-    compile_nvrtc = cuda.compile_nvrtc
+    compile_nvrtc = building.compile_nvrtc
 
     def counting(*args: object, **kwargs: object) -> Build:
         calls.append("nvrtc")
         return compile_nvrtc(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(cuda, "compile_nvrtc", counting)
+    monkeypatch.setattr(building, "compile_nvrtc", counting)
     return calls
 
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch.utils import cpp_extension
 
-from kernel_lsp.compiler.binary import Build
+from kernel_lsp.compiler.builds.build import Build
+from kernel_lsp.compiler.builds.extension import ExtensionBuild
+from kernel_lsp.compiler.builds.options import BuildOptions
 from kernel_lsp.compiler.host import full
 from kernel_lsp.compiler.host.full import full_build
-from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.compiler.host.request import cuda_file_request, inline_request
-from kernel_lsp.compiler.options import BuildOptions
-from kernel_lsp.compiler.toolchain import Tool
+from kernel_lsp.compiler.toolchain.tools import Tool
 from kernel_lsp.device.device import device_named
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.runner.messages.build import BuildCandidate, BuildExtensionFully, CacheFolder

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from torch.utils import cpp_extension
 
-from kernel_lsp.compiler.cache import BuildCache, FileCache
+from kernel_lsp.compiler.builds.cache import BuildCache
+from kernel_lsp.compiler.builds.extension import ExtensionBuild
 from kernel_lsp.compiler.host import compiler
 from kernel_lsp.compiler.host.build import fast_build
-from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.compiler.host.request import ExtensionRequest, cuda_file_request
+from kernel_lsp.compiler.toolchain.file_cache import FileCache
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers.inline import recording
 from kernel_lsp.source.candidate import SourceFile

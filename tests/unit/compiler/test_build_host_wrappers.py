@@ -8,11 +8,12 @@ import torch
 from host_wrappers import WRAPPERS, Wrapper
 from torch.utils import cpp_extension
 
-from kernel_lsp.compiler.cache import BuildCache, FileCache
+from kernel_lsp.compiler.builds.cache import BuildCache
+from kernel_lsp.compiler.builds.extension import ExtensionBuild
 from kernel_lsp.compiler.host.build import fast_build
 from kernel_lsp.compiler.host.compiler import compile_host, host_compiler, prepare_header
-from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.compiler.host.request import ExtensionRequest
+from kernel_lsp.compiler.toolchain.file_cache import FileCache
 from kernel_lsp.device.device import device_named
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.emulator import EmulatedLaunches, Emulator

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.compiler import nvrtc
-from kernel_lsp.compiler.binary import Binary, Build, KernelFacts, Severity
-from kernel_lsp.compiler.cubin import CubinError, cubin_arch, read_cubin
-from kernel_lsp.compiler.nvrtc import compile_nvrtc
-from kernel_lsp.compiler.ptxas import parse_ptxas_usage
-from kernel_lsp.compiler.toolkit import site_folders
+from kernel_lsp.compiler.builds.build import Build, Severity
+from kernel_lsp.compiler.cuda import nvrtc
+from kernel_lsp.compiler.cuda.nvrtc import compile_nvrtc
+from kernel_lsp.compiler.machine_code.binary import Binary, KernelFacts
+from kernel_lsp.compiler.machine_code.cubin import CubinError, cubin_arch, read_cubin
+from kernel_lsp.compiler.ptx.ptxas import parse_ptxas_usage
+from kernel_lsp.compiler.toolchain.toolkit import site_folders
 from kernel_lsp.errors import RunnerError
 
 ARCHES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")

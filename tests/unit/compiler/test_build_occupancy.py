@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kernel_lsp.compiler.occupancy import Lever, Limiter, next_cliffs, occupancy
-from kernel_lsp.compiler.toolkit import header_folders
+from kernel_lsp.compiler.machine_code.occupancy import Lever, Limiter, next_cliffs, occupancy
+from kernel_lsp.compiler.toolchain.toolkit import header_folders
 from kernel_lsp.device.architectures import ARCHITECTURES, arch_number, base_arch
 
 ORACLE = r"""

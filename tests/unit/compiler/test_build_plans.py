@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernel_lsp.compiler.fake_gpu import fake_gpu
-from kernel_lsp.compiler.plan import Launch
-from kernel_lsp.compiler.planner import CudaPlan, plan_cuda
+from kernel_lsp.compiler.builds.plan import Launch
+from kernel_lsp.compiler.cuda.planner import CudaPlan, plan_cuda
+from kernel_lsp.compiler.fakes.gpu import fake_gpu
 from kernel_lsp.device.device import device_named
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.workload.execute import load_module

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from kernel_lsp.compiler.binary import Build, Severity
-from kernel_lsp.compiler.cubin import cubin_arch
-from kernel_lsp.compiler.cuda import build_cuda
-from kernel_lsp.compiler.diagnostics import parse_diagnostics
+from kernel_lsp.compiler.builds.build import Build, Severity
+from kernel_lsp.compiler.builds.options import BuildOptions
+from kernel_lsp.compiler.cuda.build import build_cuda
+from kernel_lsp.compiler.cuda.diagnostics import parse_diagnostics
+from kernel_lsp.compiler.cuda.nvcc import compile_nvcc
+from kernel_lsp.compiler.cuda.nvrtc import compile_nvrtc
 from kernel_lsp.compiler.host.flags import translate
-from kernel_lsp.compiler.nvcc import compile_nvcc
-from kernel_lsp.compiler.nvrtc import compile_nvrtc
-from kernel_lsp.compiler.options import BuildOptions
-from kernel_lsp.compiler.target import is_modern, split_targets, target_of, wider_target
-from kernel_lsp.compiler.toolchain import tool
+from kernel_lsp.compiler.machine_code.cubin import cubin_arch
+from kernel_lsp.compiler.toolchain.target import is_modern, split_targets, target_of, wider_target
+from kernel_lsp.compiler.toolchain.tools import tool
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_device
 from kernel_lsp.device.nvml import Gpu

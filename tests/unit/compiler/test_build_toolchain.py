@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.compiler import toolchain
-from kernel_lsp.compiler.toolchain import find_toolchain, tool, versions
-from kernel_lsp.compiler.toolkit import find_tool
+from kernel_lsp.compiler.toolchain import tools as looking
+from kernel_lsp.compiler.toolchain.toolkit import find_tool
+from kernel_lsp.compiler.toolchain.tools import find_toolchain, tool, versions
 
 
 def test_every_piece_is_listed_with_its_version() -> None:
@@ -46,11 +46,11 @@ def test_a_program_is_asked_for_its_version(
 ) -> None:
     path = program(tmp_path, "ncu", script)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    toolchain._program.cache_clear()
+    looking._program.cache_clear()
     try:
         found = tool("ncu")
     finally:
-        toolchain._program.cache_clear()
+        looking._program.cache_clear()
     assert (found.path, found.version) == (path, expected)
 
 
@@ -64,8 +64,9 @@ def test_a_tool_of_the_toolkit_is_found_through_cuda_home(tmp_path: Path, monkey
 
 def test_looking_imports_nothing_heavy() -> None:
     script = (
-        "import sys; from kernel_lsp.compiler import cache, cubin, occupancy, toolchain;"
-        "toolchain.find_toolchain();"
+        "import sys; from kernel_lsp.compiler.builds import cache; from kernel_lsp.compiler.machine_code import cubin;"
+        "from kernel_lsp.compiler.machine_code import occupancy; from kernel_lsp.compiler.toolchain import tools;"
+        "tools.find_toolchain();"
         "print([m for m in ('torch', 'triton', 'numpy', 'cuda', 'vllm') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

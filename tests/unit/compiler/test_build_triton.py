@@ -7,9 +7,9 @@ import pytest
 import torch
 from triton.compiler.compiler import ASTSource
 
-from kernel_lsp.compiler.binary import Severity
-from kernel_lsp.compiler.cubin import cubin_arch
-from kernel_lsp.compiler.triton import TritonBuild, build_triton, diagnose
+from kernel_lsp.compiler.builds.build import Severity
+from kernel_lsp.compiler.machine_code.cubin import cubin_arch
+from kernel_lsp.compiler.triton.build import TritonBuild, build_triton, diagnose
 from kernel_lsp.device.device import device_named
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from kernel_lsp.compiler import bundled_headers, nvrtc
-from kernel_lsp.compiler.binary import Build
-from kernel_lsp.compiler.bundled_headers import BundledHeaders
-from kernel_lsp.compiler.nvrtc import compile_nvrtc, include_folders
-from kernel_lsp.compiler.prelude import PRELUDE
+from kernel_lsp.compiler.builds.build import Build
+from kernel_lsp.compiler.cuda import nvrtc
+from kernel_lsp.compiler.cuda.nvrtc import compile_nvrtc, include_folders
+from kernel_lsp.compiler.headers import bundled
+from kernel_lsp.compiler.headers.bundled import BundledHeaders
+from kernel_lsp.compiler.headers.prelude import PRELUDE
 from kernel_lsp.config.settings import PathSettings, RunnerSettings, Settings
 from kernel_lsp.judge.facts import facts_of_all, open_builder
 from kernel_lsp.source.candidate import SourceFile
@@ -37,7 +38,7 @@ INSTALL = "nvrtcInstallBundledHeaders"
 FIRST = (13, 3)  # NVRTC with headers of its own
 
 pytestmark = pytest.mark.skipif(
-    not hasattr(bundled_headers.nvrtc, INSTALL) or bundled_headers.nvrtc.nvrtcVersion()[1:] < FIRST,
+    not hasattr(bundled.nvrtc, INSTALL) or bundled.nvrtc.nvrtcVersion()[1:] < FIRST,
     reason="this NVRTC has no headers",
 )
 
@@ -60,14 +61,14 @@ class HeldUp:
 
 @pytest.fixture
 def held_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldUp]:
-    gate, install = tmp_path / "gate", getattr(bundled_headers.nvrtc, INSTALL)
+    gate, install = tmp_path / "gate", getattr(bundled.nvrtc, INSTALL)
     os.mkfifo(gate)
 
     def wait_and_install(*given: Any) -> Any:
         os.close(os.open(gate, os.O_RDONLY))
         return install(*given)
 
-    monkeypatch.setattr(bundled_headers.nvrtc, INSTALL, wait_and_install)
+    monkeypatch.setattr(bundled.nvrtc, INSTALL, wait_and_install)
     monkeypatch.setattr(nvrtc, "unpacked_headers", lambda: tmp_path / "headers")
     _forget()
     ours, theirs = os.pipe()
@@ -159,18 +160,18 @@ def test_nobody_who_waits_for_the_end_of_its_parent_waits_for_the_process_that_u
 
 
 def test_headers_half_of_which_were_unpacked_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, install = tmp_path / "headers" / "13", getattr(bundled_headers.nvrtc, INSTALL)
+    folder, install = tmp_path / "headers" / "13", getattr(bundled.nvrtc, INSTALL)
 
     def die(*_: Any) -> None:
         folder.mkdir()
         (folder / "cuda_fp16.h").write_text("#error half")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setattr(bundled_headers.nvrtc, INSTALL, die)
+    monkeypatch.setattr(bundled.nvrtc, INSTALL, die)
     died = BundledHeaders(folder)
     died.unpack_beside()
     assert died.folder() is None
-    monkeypatch.setattr(bundled_headers.nvrtc, INSTALL, install)
+    monkeypatch.setattr(bundled.nvrtc, INSTALL, install)
     again = BundledHeaders(folder)
     again.unpack_beside()
     assert again.folder() == folder

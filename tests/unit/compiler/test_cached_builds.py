@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kernel_lsp.compiler.binary import Build
-from kernel_lsp.compiler.build_cache import cached_build
-from kernel_lsp.compiler.build_key import build_keys
-from kernel_lsp.compiler.built import Built
-from kernel_lsp.compiler.cache import FileCache
+from kernel_lsp.compiler.builds.answers import cached_build
+from kernel_lsp.compiler.builds.build import Build
+from kernel_lsp.compiler.builds.built import Built
+from kernel_lsp.compiler.builds.key import build_keys
+from kernel_lsp.compiler.toolchain.file_cache import FileCache
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.device import device_named

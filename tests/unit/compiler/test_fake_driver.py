@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("torch")
 driver = pytest.importorskip("cuda.bindings.driver")
 
-from kernel_lsp.compiler.fake_driver import fake_driver  # noqa: E402
+from kernel_lsp.compiler.fakes.driver import fake_driver  # noqa: E402
 from kernel_lsp.device.arguments import pack_argument  # noqa: E402
 from kernel_lsp.emulate.tensormap import TensorMap, decode  # noqa: E402
 from kernel_lsp.errors import WorkloadError  # noqa: E402

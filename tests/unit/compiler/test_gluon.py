@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from kernel_lsp.compiler.triton_assumed import build_assumed
+from kernel_lsp.compiler.triton.assumed import build_assumed
 from kernel_lsp.device.device import device_named
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels

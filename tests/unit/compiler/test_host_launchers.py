@@ -6,11 +6,12 @@ import pytest
 
 from kernel_lsp.check.checker import check
 from kernel_lsp.check.record import FileReport
-from kernel_lsp.compiler.cache import BuildCache, FileCache
+from kernel_lsp.compiler.builds.cache import BuildCache
+from kernel_lsp.compiler.builds.extension import ExtensionBuild
 from kernel_lsp.compiler.host import compiler
 from kernel_lsp.compiler.host.build import fast_build
-from kernel_lsp.compiler.host.record import ExtensionBuild
 from kernel_lsp.compiler.host.request import cuda_file_request
+from kernel_lsp.compiler.toolchain.file_cache import FileCache
 from kernel_lsp.config.settings import JudgeSettings, PathSettings, Settings
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.host_view import host_view

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.compiler.cuda import build_cuda
-from kernel_lsp.compiler.local_memory import entries_with_own_stack
+from kernel_lsp.compiler.cuda.build import build_cuda
+from kernel_lsp.compiler.ptx.local_memory import entries_with_own_stack
 from kernel_lsp.source.candidate import SourceFile
 
 HEAD = 'extern "C" __global__ void k(const float* x, double* y, int n) { '

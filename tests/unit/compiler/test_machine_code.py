@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.compiler import nvdisasm
-from kernel_lsp.compiler.binary import Binary
-from kernel_lsp.compiler.cache import FileCache
-from kernel_lsp.compiler.cubin import CubinError
-from kernel_lsp.compiler.flow import innermost_loops
-from kernel_lsp.compiler.lines import read_lines
-from kernel_lsp.compiler.nvrtc import compile_nvrtc
-from kernel_lsp.compiler.opcodes import Role, kind_of, role_of
-from kernel_lsp.compiler.sass import MachineCode, SassInstruction, by_line, disassemble, mix
-from kernel_lsp.compiler.toolkit import find_tools, site_folders
+from kernel_lsp.compiler.cuda.nvrtc import compile_nvrtc
+from kernel_lsp.compiler.machine_code import nvdisasm
+from kernel_lsp.compiler.machine_code.binary import Binary
+from kernel_lsp.compiler.machine_code.cubin import CubinError
+from kernel_lsp.compiler.machine_code.flow import innermost_loops
+from kernel_lsp.compiler.machine_code.lines import read_lines
+from kernel_lsp.compiler.machine_code.opcodes import Role, kind_of, role_of
+from kernel_lsp.compiler.machine_code.sass import MachineCode, SassInstruction, by_line, disassemble, mix
+from kernel_lsp.compiler.toolchain.file_cache import FileCache
+from kernel_lsp.compiler.toolchain.toolkit import find_tools, site_folders
 from kernel_lsp.errors import CannotJudgeError
 
 SOURCE = Path(__file__).parents[2] / "fixtures/facts/machine_code.cu"

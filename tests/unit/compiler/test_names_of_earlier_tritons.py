@@ -7,7 +7,7 @@ pytest.importorskip("triton")
 from triton import language
 from triton.language.extra import libdevice
 
-from kernel_lsp.compiler.triton_renamed import advice_on
+from kernel_lsp.compiler.triton.renamed import advice_on
 
 
 @pytest.mark.parametrize(

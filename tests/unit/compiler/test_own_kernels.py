@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kernel_lsp.compiler.planner import plan_cuda
-from kernel_lsp.compiler.triton_own import require_own
+from kernel_lsp.compiler.cuda.planner import plan_cuda
+from kernel_lsp.compiler.triton.own_kernels import require_own
 from kernel_lsp.device.device import device_named
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.compiler.binary import Severity
-from kernel_lsp.compiler.cuda import build_cuda, build_included
-from kernel_lsp.compiler.headers import sliced_headers, user_headers
-from kernel_lsp.compiler.includers import including_files, text_before
-from kernel_lsp.compiler.options import BuildOptions
-from kernel_lsp.compiler.project_headers import include_folders
-from kernel_lsp.compiler.toolchain import tool
+from kernel_lsp.compiler.builds.build import Severity
+from kernel_lsp.compiler.builds.options import BuildOptions
+from kernel_lsp.compiler.cuda.build import build_cuda, build_included
+from kernel_lsp.compiler.headers.includers import including_files, text_before
+from kernel_lsp.compiler.headers.project import include_folders
+from kernel_lsp.compiler.headers.user import sliced_headers, user_headers
+from kernel_lsp.compiler.toolchain.tools import tool
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.slicing import slice_device
 

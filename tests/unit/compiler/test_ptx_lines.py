@@ -1,6 +1,6 @@
 """Lines of PTX and the lines of the source that they were made from."""
 
-from kernel_lsp.compiler.ptx_lines import ptx_lines
+from kernel_lsp.compiler.ptx.lines import ptx_lines
 
 PTX = """.version 8.5
 .target sm_90

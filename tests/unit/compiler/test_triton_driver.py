@@ -5,8 +5,8 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from kernel_lsp.compiler.fake_gpu import fake_gpu
-from kernel_lsp.compiler.triton_driver import received_by
+from kernel_lsp.compiler.fakes.gpu import fake_gpu
+from kernel_lsp.compiler.triton.driver import received_by
 from kernel_lsp.device.device import device_named
 from kernel_lsp.errors import CannotJudgeError
 

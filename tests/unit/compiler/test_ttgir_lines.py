@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernel_lsp.compiler.ttgir_lines import ttgir_lines
+from kernel_lsp.compiler.triton.ttgir_lines import ttgir_lines
 
 PATH = "/home/me/soft (1).py"
 TTGIR = """

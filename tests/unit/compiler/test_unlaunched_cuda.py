@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.compiler.assumed import Assumed
-from kernel_lsp.compiler.binary import Build, Diagnostic, Severity
-from kernel_lsp.compiler.built import Built
-from kernel_lsp.compiler.cuda import build_cuda, build_included
-from kernel_lsp.compiler.cuda_assumed import build_unlaunched
-from kernel_lsp.compiler.cuda_instances import MOST, with_few_instances
-from kernel_lsp.compiler.includers import including_files, text_before
-from kernel_lsp.compiler.options import BuildOptions
+from kernel_lsp.compiler.builds.assumed import Assumed
+from kernel_lsp.compiler.builds.build import Build, Diagnostic, Severity
+from kernel_lsp.compiler.builds.built import Built
+from kernel_lsp.compiler.builds.options import BuildOptions
+from kernel_lsp.compiler.cuda.assumed import build_unlaunched
+from kernel_lsp.compiler.cuda.build import build_cuda, build_included
+from kernel_lsp.compiler.cuda.instances import MOST, with_few_instances
+from kernel_lsp.compiler.headers.includers import including_files, text_before
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.runner.messages.build import CacheFolder, CompileAlone

@@ -16,7 +16,7 @@ TABLE = {"architectures.py", "device.py"}
 EVERYDAY = {2**power for power in range(11)} | {2**power for power in range(16, 40)} | set(range(65)) | {72}
 EVERYDAY |= {1000 * count for count in range(1, 11)}
 MAY_STAND = {
-    ("compiler/cubin.py", 76): "an attribute of a cubin",
+    ("compiler/machine_code/cubin.py", 76): "an attribute of a cubin",
     ("emulate/matrix/accumulate.py", 132): "an exponent",
     ("rules/correctness.py", 2048): "an example of a block that is too large",
     ("runner/workers/fused.py", 2048): "blocks of our own kernel, on any GPU",

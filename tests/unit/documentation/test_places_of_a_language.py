@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import kernel_lsp
-from kernel_lsp.compiler.emulated import emulated_devices
+from kernel_lsp.compiler.toolchain.emulated import emulated_devices
 from kernel_lsp.device import architectures, device
 from kernel_lsp.device.choice import find_device
 from kernel_lsp.device.device import device_named
@@ -40,7 +40,7 @@ WALK = """
 from pathlib import Path
 from kernel_lsp.source.files import find_kernels, language_of
 from kernel_lsp.source.kernel import Language
-from kernel_lsp.compiler import build_key
+from kernel_lsp.compiler.builds import key
 from kernel_lsp.source.language import part_of, suffixes
 from kernel_lsp.workload.imports import LIBRARIES
 text = "import cutlass\\nimport cutlass.cute as cute\\n@cute.kernel\\ndef scale(x):\\n    pass\\n"
@@ -51,7 +51,7 @@ assert [kernel.name for kernel in find_kernels(text, path)] == ["scale"]
 for room in %r:
     assert part_of(Language.FIFTH, room) is not None
 assert "fifth_dsl" in LIBRARIES, "a user's copy of it is not imported in its place"
-assert "fifth_dsl" in build_key._IMPORTABLE, "its version is part of a build's key"
+assert "fifth_dsl" in key._IMPORTABLE, "its version is part of a build's key"
 print("walked")
 """
 

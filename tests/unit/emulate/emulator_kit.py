@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernel_lsp.compiler.nvrtc import compile_nvrtc
+from kernel_lsp.compiler.cuda.nvrtc import compile_nvrtc
 from kernel_lsp.emulate.findings import Finding
 from kernel_lsp.emulate.machine import LaunchResult, Options, run
 from kernel_lsp.emulate.memory import GlobalMemory

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from emulator_kit import launch
 
-from kernel_lsp.compiler.toolkit import find_tool
+from kernel_lsp.compiler.toolchain.toolkit import find_tool
 from kernel_lsp.emulate.contraction import contract
 from kernel_lsp.emulate.ptx import load
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from emulator_kit import HOPPER, compiled, launch
 
-from kernel_lsp.compiler.fake_driver import fake_driver
+from kernel_lsp.compiler.fakes.driver import fake_driver
 from kernel_lsp.emulate import tensormap
 from kernel_lsp.emulate.errors import NeedsGpu
 from kernel_lsp.emulate.memory import GlobalMemory

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from kernel_lsp.compiler.nvrtc import compile_nvrtc
+from kernel_lsp.compiler.cuda.nvrtc import compile_nvrtc
 from kernel_lsp.emulate import machine, ptx
 from kernel_lsp.emulate.findings import Finding
 from kernel_lsp.emulate.memory import GlobalMemory

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kernel_lsp.compiler import fake_driver
+from kernel_lsp.compiler.fakes import driver as driver_stub
 from kernel_lsp.emulate.matrix.formats import values
 from tests.bench import driver_maps, random_pipelines
 from tests.bench.pipelines import copies, emulated, gpu
@@ -137,7 +137,7 @@ def test_a_file_holds_what_was_emulated(tmp_path: Path):
 def test_the_driver_gets_the_same_maps(monkeypatch: pytest.MonkeyPatch):
     from cuda.bindings import driver
 
-    with fake_driver.fake_driver():
+    with driver_stub.fake_driver():
         for name in ("cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col"):
             monkeypatch.setattr(driver_maps.cu, name, getattr(driver, name))
         for number in [*range(0, 40, 2), *range(COLUMNS, COLUMNS + 20)]:

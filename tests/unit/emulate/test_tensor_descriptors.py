@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from kernel_lsp.compiler.triton_since import ArchitectureError  # noqa: E402
+from kernel_lsp.compiler.triton.since import ArchitectureError  # noqa: E402
 from kernel_lsp.device.device import device_named  # noqa: E402
 from kernel_lsp.runner.workers.emulator import Emulator  # noqa: E402
 from kernel_lsp.workload.execute import load_module  # noqa: E402

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from kernel_lsp.compiler.assembler import assemble
-from kernel_lsp.compiler.cubin import read_cubin
-from kernel_lsp.compiler.left_out import LeftOut, leave_out_each_line
-from kernel_lsp.compiler.ptx_lines import files_of
+from kernel_lsp.compiler.machine_code.cubin import read_cubin
+from kernel_lsp.compiler.ptx.assembler import assemble
+from kernel_lsp.compiler.ptx.left_out import LeftOut, leave_out_each_line
+from kernel_lsp.compiler.ptx.lines import files_of
 from kernel_lsp.errors import CannotJudgeError
 from tests.unit.emulate.emulator_kit import compiled, launch
 

@@ -57,8 +57,8 @@ def test_an_answer_has_the_weights_of_its_problem(path):
 @pytest.mark.parametrize("path", [path for path in ANSWERS if path.stem.endswith("_cuda")], ids=named)
 def test_inline_kernels_compile_without_a_word(path, arch):
     pytest.importorskip("cuda.bindings.nvrtc")
-    from kernel_lsp.compiler.inline import build_inline
-    from kernel_lsp.compiler.options import BuildOptions
+    from kernel_lsp.compiler.builds.options import BuildOptions
+    from kernel_lsp.compiler.cuda.inline import build_inline
 
     made = build_inline(SourceFile(path, path.read_text()), arch, BuildOptions())
     assert made.build.diagnostics == ()

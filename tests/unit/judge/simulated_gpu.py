@@ -16,8 +16,9 @@ from typing import Any, cast
 
 import pytest
 
-from kernel_lsp.compiler.binary import Binary, Build
-from kernel_lsp.compiler.built import Built
+from kernel_lsp.compiler.builds.build import Build
+from kernel_lsp.compiler.builds.built import Built
+from kernel_lsp.compiler.machine_code.binary import Binary
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.device import device_named
 from kernel_lsp.device.nvml import Gpu, GpuState

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernel_lsp.compiler.binary import Build
-from kernel_lsp.compiler.built import Built
-from kernel_lsp.compiler.plan import Launch, LaunchTrace
+from kernel_lsp.compiler.builds.build import Build
+from kernel_lsp.compiler.builds.built import Built
+from kernel_lsp.compiler.builds.plan import Launch, LaunchTrace
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.judge.inputs import plan
 from kernel_lsp.judge.inputs.findings import Findings

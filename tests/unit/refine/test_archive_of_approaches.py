@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from kernel_lsp.compiler.built import Built
+from kernel_lsp.compiler.builds.built import Built
 from kernel_lsp.refine.approach import Approach, approach_of
 from kernel_lsp.refine.strategies.elites import Archive, Elite
 from tests.unit.emulate.emulator_kit import compiled

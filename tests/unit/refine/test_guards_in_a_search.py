@@ -17,9 +17,10 @@ sys.path.append(str(Path(__file__).parents[1] / "judge"))
 import simulated_gpu
 from simulated_gpu import GPU, Oracle, SimulatedGpu, Version
 
-from kernel_lsp.compiler.binary import Binary, Build
-from kernel_lsp.compiler.built import Built
-from kernel_lsp.compiler.plan import Launch, LaunchTrace
+from kernel_lsp.compiler.builds.build import Build
+from kernel_lsp.compiler.builds.built import Built
+from kernel_lsp.compiler.builds.plan import Launch, LaunchTrace
+from kernel_lsp.compiler.machine_code.binary import Binary
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.judge.fresh_sizes import FreshResult, FreshSize
 from kernel_lsp.judge.session import Session

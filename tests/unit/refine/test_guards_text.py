@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.compiler.plan import Launch
+from kernel_lsp.compiler.builds.plan import Launch
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.device.tensors import TensorSpec
 from kernel_lsp.judge.session import open_session

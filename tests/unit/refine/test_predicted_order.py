@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from kernel_lsp.compiler.plan import Launch, LaunchTrace
+from kernel_lsp.compiler.builds.plan import Launch, LaunchTrace
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.device.device import device_named
 from kernel_lsp.judge.sampling import CaseSample, sample_largest

@@ -1,6 +1,5 @@
 """A rewrite is tried only if a language lists it, and found only in its family's room: whoever forgets that is told."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from kernel_lsp.languages.cuda import refine as cuda
 from kernel_lsp.languages.triton import refine as triton
 from kernel_lsp.refine import rewrites
 from kernel_lsp.refine.rewrites import FIXES
+from tests.rooms import rooms_used, unnamed_modules
 
 FOLDER = Path(rewrites.__file__).parent
 WRITTEN = {path.stem for path in FOLDER.glob("*/*.py") if "\ndef rewrite(" in path.read_text()}
@@ -35,16 +35,9 @@ def test_every_module_has_a_room() -> None:
 
 @pytest.mark.parametrize("room", [*ROOMS, "triton"])
 def test_rooms_of_rewrites_use_those_behind_them(room: str) -> None:
-    used = {
-        name
-        for path in (FOLDER / room).glob("*.py")
-        for name in re.findall(r"kernel_lsp\.refine\.rewrites\.(\w+)", path.read_text())
-    }
-    assert used <= {room, *(ROOMS[ROOMS.index(room) :] if room in ROOMS else ())}
+    assert rooms_used(FOLDER, room) <= {room, *(ROOMS[ROOMS.index(room) :] if room in ROOMS else ())}
 
 
 @pytest.mark.parametrize("room", [*ROOMS, "triton"])
 def test_a_room_says_what_is_in_it(room: str) -> None:
-    modules = {path.stem for path in (FOLDER / room).glob("*.py")} - {"__init__"}
-    named = re.findall(r"`(\w+)`", (FOLDER / room / "__init__.py").read_text())
-    assert modules - set(named) == set(), "name them in the docstring of the room"
+    assert unnamed_modules(FOLDER / room) == set(), "name them in the docstring of the room"

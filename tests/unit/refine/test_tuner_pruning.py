@@ -2,8 +2,8 @@
 
 import pytest
 
-from kernel_lsp.compiler.binary import KernelFacts
-from kernel_lsp.compiler.plan import Launch
+from kernel_lsp.compiler.builds.plan import Launch
+from kernel_lsp.compiler.machine_code.binary import KernelFacts
 from kernel_lsp.refine.pruning import reason_to_drop
 
 

@@ -1,8 +1,8 @@
 from rich.console import Console
 from sample_verdicts import resources
 
-from kernel_lsp.compiler.binary import Diagnostic, Severity
-from kernel_lsp.compiler.occupancy import Cliff, Lever
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
+from kernel_lsp.compiler.machine_code.occupancy import Cliff, Lever
 from kernel_lsp.report.compile import diagnostics_view, facts_view
 
 

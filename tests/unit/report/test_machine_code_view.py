@@ -2,9 +2,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kernel_lsp.compiler.flow import Loop
-from kernel_lsp.compiler.lines import Place
-from kernel_lsp.compiler.sass import MachineCode, SassInstruction
+from kernel_lsp.compiler.machine_code.flow import Loop
+from kernel_lsp.compiler.machine_code.lines import Place
+from kernel_lsp.compiler.machine_code.sass import MachineCode, SassInstruction
 from kernel_lsp.judge.facts import KernelMachineCode
 from kernel_lsp.report.sass import sass_record, sass_view
 

@@ -7,8 +7,8 @@ import sample_verdicts as sample
 from rich.console import Console
 
 from kernel_lsp.check import FileReport
-from kernel_lsp.compiler.assumed import Assumed
-from kernel_lsp.compiler.binary import Diagnostic, Severity
+from kernel_lsp.compiler.builds.assumed import Assumed
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.judge.emulation import Emulation, NotEmulated
 from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage
 from kernel_lsp.refine.outcome import Refinement, Tried

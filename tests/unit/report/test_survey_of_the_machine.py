@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kernel_lsp.compiler.toolchain import Tool, find_toolchain
+from kernel_lsp.compiler.toolchain.tools import Tool, find_toolchain
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.report import doctor
 

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings")
 
-from kernel_lsp.compiler.cuda import build_cuda  # noqa: E402
+from kernel_lsp.compiler.cuda.build import build_cuda  # noqa: E402
 from kernel_lsp.device.device import device_named  # noqa: E402
 from kernel_lsp.errors import CannotJudgeError, WorkloadError  # noqa: E402
 from kernel_lsp.runner.workers.allocations import WatchedAllocations  # noqa: E402

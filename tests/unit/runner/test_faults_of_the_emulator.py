@@ -7,9 +7,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings")
 
-from kernel_lsp.compiler.cuda import build_cuda  # noqa: E402
-from kernel_lsp.compiler.fake_gpu import fake_gpu  # noqa: E402
-from kernel_lsp.compiler.shortfall import shortfall  # noqa: E402
+from kernel_lsp.compiler.cuda.build import build_cuda  # noqa: E402
+from kernel_lsp.compiler.fakes.gpu import fake_gpu  # noqa: E402
+from kernel_lsp.compiler.fakes.shortfall import shortfall  # noqa: E402
 from kernel_lsp.device.device import device_named  # noqa: E402
 from kernel_lsp.emulate import decode, machine, transfers  # noqa: E402
 from kernel_lsp.emulate.resident import Resident  # noqa: E402

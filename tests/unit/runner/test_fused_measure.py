@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings")
 
 from kernel_lsp import device  # noqa: E402
-from kernel_lsp.compiler.cuda import build_cuda  # noqa: E402
+from kernel_lsp.compiler.cuda.build import build_cuda  # noqa: E402
 from kernel_lsp.device.device import device_named  # noqa: E402
 from kernel_lsp.runner.workers import fused  # noqa: E402
 from kernel_lsp.runner.workers.allocations import WatchedAllocations  # noqa: E402

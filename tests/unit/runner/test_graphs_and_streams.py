@@ -9,9 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings")
 
-from kernel_lsp.compiler.cuda import build_cuda  # noqa: E402
-from kernel_lsp.compiler.fake_gpu import fake_gpu  # noqa: E402
-from kernel_lsp.compiler.planner import plan_cuda  # noqa: E402
+from kernel_lsp.compiler.cuda.build import build_cuda  # noqa: E402
+from kernel_lsp.compiler.cuda.planner import plan_cuda  # noqa: E402
+from kernel_lsp.compiler.fakes.gpu import fake_gpu  # noqa: E402
 from kernel_lsp.device.device import device_named  # noqa: E402
 from kernel_lsp.errors import CannotJudgeError, WorkloadError  # noqa: E402
 from kernel_lsp.runner.workers.allocations import WatchedAllocations  # noqa: E402
@@ -164,7 +164,7 @@ def test_what_is_not_faked_needs_a_gpu():
 def test_dynamo_can_be_imported_where_a_gpu_is_faked():
     code = """
 import torch
-from kernel_lsp.compiler.fake_gpu import fake_gpu
+from kernel_lsp.compiler.fakes.gpu import fake_gpu
 from kernel_lsp.device.device import device_named
 with fake_gpu(device_named("sm_90")):
     import torch._dynamo

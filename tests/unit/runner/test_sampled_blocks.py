@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings")
 
-from kernel_lsp.compiler.cuda import build_cuda  # noqa: E402
+from kernel_lsp.compiler.cuda.build import build_cuda  # noqa: E402
 from kernel_lsp.device.device import device_named  # noqa: E402
 from kernel_lsp.emulate.sampling import BlockSample  # noqa: E402
 from kernel_lsp.errors import WorkloadError  # noqa: E402

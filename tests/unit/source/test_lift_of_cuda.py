@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernel_lsp.compiler.cuda import build_cuda
-from kernel_lsp.compiler.emulated import STANDS_IN
+from kernel_lsp.compiler.cuda.build import build_cuda
+from kernel_lsp.compiler.toolchain.emulated import STANDS_IN
 from kernel_lsp.runner.workers.emulator import EmulatedModule, Emulator
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from kernel_lsp.compiler.fake_gpu import fake_gpu
+from kernel_lsp.compiler.fakes.gpu import fake_gpu
 from kernel_lsp.device.device import device_named
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.workload.answer import Answer

@@ -1,0 +1,203 @@
+"""Compiles a CUDA file: NVRTC on its device code, else nvcc on the device code, else nvcc on the whole file.
+
+Worker processes only. The next way is tried when one failed for lack of a header or of host code, not when the user's
+code is wrong: such an error is the same in every compiler, and the first one reports it soonest.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from kernel_lsp.compiler.builds.build import Build
+from kernel_lsp.compiler.builds.cache import BuildCache
+from kernel_lsp.compiler.builds.options import BuildOptions
+from kernel_lsp.compiler.cuda.absent_headers import is_absent, substitutes, told
+from kernel_lsp.compiler.cuda.diagnostics import Locate
+from kernel_lsp.compiler.cuda.host_needs import wants_host_code
+from kernel_lsp.compiler.cuda.nvcc import compile_nvcc
+from kernel_lsp.compiler.cuda.nvrtc import compile_nvrtc, include_folders, nvrtc_version
+from kernel_lsp.compiler.headers.prelude import HOST_HEADERS, OWN_FILES, PRELUDE
+from kernel_lsp.compiler.headers.user import (
+    UserHeader,
+    by_name,
+    cub_header,
+    headers_brought,
+    includes_torch,
+    sliced_headers,
+    standard_headers,
+    user_headers,
+)
+from kernel_lsp.compiler.toolchain.file_cache import cache_key
+from kernel_lsp.compiler.toolchain.target import target_of, wider_target
+from kernel_lsp.compiler.toolchain.toolkit import torch_header_folders
+from kernel_lsp.compiler.toolchain.tools import Tool, tool
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.cuda import find_cuda_kernels
+from kernel_lsp.source.outline import open_braces
+from kernel_lsp.source.slicing import same_code, slice_device
+from kernel_lsp.source.text import Lines
+
+_DEFAULTS = BuildOptions()
+
+
+def build_cuda(
+    source: SourceFile,
+    arch: str,
+    names: Sequence[str] = (),
+    options: BuildOptions = _DEFAULTS,
+    cache: BuildCache | None = None,
+    *,
+    spare_headers: bool = False,
+) -> Build:
+    """Build the kernels of a CUDA file.
+
+    Args:
+        source: the file and its text; relative includes start from its folder.
+        arch: `sm_90` and the like; the build is for `sm_90a` where the code, its headers or the options ask for that.
+        names: kernel names used in launches; of a template only these instances are compiled.
+        options: compiler options and include folders.
+        cache: where the result is looked up and kept, failures included.
+        spare_headers: whether to compile without headers that are nowhere, with a warning for each.
+
+    Returns:
+        The first build that succeeded, else the last one that was tried.
+    """
+    headers = user_headers(source, options.include_dirs)
+    options = options.for_code((source.text, *(header.text for header in headers)))
+    sliced = slice_device(source.text)
+    nvcc = tool("nvcc")
+    arch = target_of(arch, (sliced, *(header.text for header in headers)), options.targets)
+    made_of = (*_made_of(source, arch, names, options, headers, nvcc), *(["spare"] if spare_headers else []))
+    # A build of the device code alone is valid whatever the host code is; a failure or a build of the whole file is
+    # not.
+    by_slice, by_file = cache_key((*made_of, same_code(sliced))), cache_key((*made_of, "whole", source.text))
+    if cache is not None and (known := cache.get(by_slice) or cache.get(by_file)):
+        return known
+    climb = partial(_climb_down, source, sliced, names=names, options=options, headers=headers, nvcc=nvcc)
+    build = climb(arch=arch, spare_headers=spare_headers)
+    if build.binary is None and (wider := wider_target(arch, build.log)) is not None:
+        build = climb(arch=wider, spare_headers=spare_headers)
+    if cache is not None:
+        cache.put(by_slice if build.binary is not None and build.way != "nvcc" else by_file, build)
+    return build
+
+
+def _climb_down(
+    source: SourceFile,
+    sliced: str,
+    *,
+    arch: str,
+    names: Sequence[str],
+    options: BuildOptions,
+    headers: Sequence[UserHeader],
+    nvcc: Tool,
+    spare_headers: bool,
+) -> Build:
+    locate = _locator(source)
+    folders = (source.path.parent, *options.include_dirs)
+    cut = sliced_headers(headers, slice_device)
+    texts = (source.text, *(header.text for header in headers))
+    brought = headers_brought(texts, names, (sliced, *(header.text for header in cut)))
+    cub = cub_header(texts)
+
+    absent = substitutes(source, headers, folders, include_folders) if spare_headers else ()
+    build = compile_nvrtc(
+        sliced,
+        str(source.path),
+        arch,
+        names=names,
+        options=(*options.all_flags, *(f"--pre-include={name}" for name in brought)),
+        include_dirs=folders,
+        headers=(*by_name(cut), *absent, *((cub,) if cub else ())),
+        locate=locate,
+    )
+    own = {str(header.path): header.text for header in headers} | {str(source.path): source.text}
+    # The slice has lost its includes; whole files may be of a package that is built with PyTorch.
+    files = [str(OWN_FILES.get(name, name)) for name in (*brought, *standard_headers(texts))]
+    lost = [part for name in files for part in ("-include", name)]
+    libraries = torch_header_folders() if includes_torch(texts) else ()
+    for way, text, extra, more_folders in (("nvcc-slice", sliced, lost, ()), ("nvcc", source.text, (), libraries)):
+        if build.binary is not None or nvcc.path is None or not wants_host_code(build, own):
+            break
+        before, build = (
+            build,
+            compile_nvcc(
+                nvcc.path,
+                text,
+                source.path,
+                arch,
+                way=way,
+                names=names,
+                options=(*options.all_flags, *extra),
+                include_dirs=(*options.include_dirs, *more_folders),
+                headers=headers,
+                instead=(*cut, *absent) if way == "nvcc-slice" else (),
+                locate=locate,
+            ),
+        )
+        if way == "nvcc" and is_absent(build):
+            # What the device code lacks says more than that a library is not installed.
+            build = replace(build, diagnostics=(*before.diagnostics, *build.diagnostics), log=before.log + build.log)
+    return told(build, source, headers) if absent else build
+
+
+def build_included(
+    source: SourceFile, before: SourceFile, arch: str, names: Sequence[str] = (), options: BuildOptions = _DEFAULTS
+) -> Build:
+    """Build the kernels of a header as they compile where another file includes it; by NVRTC alone.
+
+    Args:
+        source: the header.
+        before: the text of that file above the include.
+        arch: see `build_cuda`, as `names` and `options`.
+    """
+    above = before.text.encode() + b"\n"
+    # Both are sliced together, since a slice keeps only those CUDA headers that its code uses.
+    sliced = slice_device(above.decode() + source.text).encode()
+    headers = user_headers(source, options.include_dirs)
+    others = tuple(one for one in user_headers(before, options.include_dirs) if one not in headers)
+    options = options.for_code((source.text, before.text, *(header.text for header in (*headers, *others))))
+    arch = target_of(arch, (sliced.decode(), *(header.text for header in (*headers, *others))), options.targets)
+    preface = UserHeader(f"{before.path.name} above {source.path.name}", before.path, sliced[: len(above)].decode())
+    still_open = open_braces(
+        sliced[: len(above)]
+    )  # a namespace or `extern "C"` that the other file closes further down
+    return compile_nvrtc(
+        sliced[len(above) :].decode() + "\n" * bool(still_open) + "}" * still_open,
+        str(source.path),
+        arch,
+        names=names,
+        options=(*options.all_flags, f"--pre-include={preface.name}"),
+        include_dirs=(source.path.parent, *options.include_dirs, before.path.parent),
+        headers=(preface, *by_name(sliced_headers((*headers, *others), slice_device))),
+        locate=_locator(source),
+    )
+
+
+def _made_of(
+    source: SourceFile,
+    arch: str,
+    names: Sequence[str],
+    options: BuildOptions,
+    headers: Sequence[UserHeader],
+    nvcc: Tool,
+) -> Iterator[str]:
+    yield from (str(source.path), arch, nvrtc_version(), nvcc.version or "", PRELUDE, *HOST_HEADERS.values())
+    for group in (names, options.all_flags, [str(folder) for folder in options.include_dirs]):
+        yield str(len(group))
+        yield from group
+    for header in headers:
+        yield from (header.name, str(header.path), header.text)
+
+
+def _locator(source: SourceFile) -> Locate:
+    """Return a function that gives the line, column, end line and end column of a kernel's name in `source`."""
+
+    def locate(name: str) -> tuple[int, int, int, int] | None:
+        lines = Lines(source.text.encode())
+        for kernel in find_cuda_kernels(source.text, source.path):
+            if name in (kernel.name, kernel.name.rpartition("::")[2]):
+                return (*lines.position(kernel.name_span.start), *lines.position(kernel.name_span.end))
+        return None
+
+    return locate

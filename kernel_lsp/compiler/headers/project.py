@@ -1,0 +1,117 @@
+"""Guesses a project's include folders from the places of the headers that a file includes.
+
+Public code is compiled by a build system that names its include folders; of a file alone they are unknown. A header
+that is found nowhere is looked for in the folders around the file, nearest first.
+"""
+
+import itertools
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kernel_lsp.compiler.headers.user import includes_of, resolve
+from kernel_lsp.source.candidate import SourceFile
+
+_LEVELS = 6
+_VENDORED = (
+    *("third_party", "third-party", "3rdparty", "thirdparty", "external", "extern", "deps", "submodules"),
+    *("csrc", "tools"),  # as FlashAttention has CUTLASS, and CUTLASS its own utilities
+)
+_PLACES = (
+    *("", "include", "*", "*/include", "*/inc"),
+    *(f"{folder}/*{inner}" for inner in ("", "/include") for folder in _VENDORED),
+)
+_ROOT = (".git",)  # of a project, whose parts may have licences of their own, as HeCBench's samples do
+_TOP = ("LICENSE", "LICENSE.txt", "LICENSE.md")  # of a project, where no root is told
+_PACKAGE = ("pyproject.toml", "setup.py")  # of a project too, or of one of its parts, as in FlashAttention's `hopper`
+# Headers of the toolkit, PyTorch and the system, which are no part of a project; those of C++ have no suffix.
+_OF_OTHERS = re.compile(r"(?:cuda|cub|thrust|torch|ATen|c10|sys|bits)/.*|[^.]*")
+_OF_C = re.compile(  # and of POSIX, in angle brackets
+    r"(?:assert|complex|ctype|errno|fenv|float|inttypes|limits|locale|math|setjmp|signal|std\w+|string|strings|time"
+    r"|dirent|dlfcn|fcntl|getopt|glob|libgen|malloc|memory|omp|poll|pthread|regex|sched|semaphore|syslog|unistd|wchar)\.h"
+)
+
+
+def include_folders(files: Sequence[SourceFile], named: Sequence[Path]) -> tuple[Path, ...]:
+    """Return the include folders of the user's settings, then those guessed for the headers of `files`.
+
+    A header that the including file, its folder and the named folders lack is looked for in up to six folders above
+    the file, in their subfolders and in their `include` folders. The folder nearest to the file counts. Where two are
+    equally near and their texts differ, neither does.
+
+    Args:
+        files: source files, whose headers are followed.
+        named: the include folders that the user has named.
+    """
+    folders = list(dict.fromkeys(named))
+    for file in files:
+        nearby = _Nearby(file)
+        pending, seen = [(file.path.resolve().parent, file.text)], set[Path]()
+        while pending:
+            folder, text = pending.pop()
+            for name, quoted in includes_of(text):
+                path = resolve(name, file, folders, folder if quoted else None)
+                if path is None and not quoted and _OF_C.fullmatch(name):
+                    continue
+                if path is None and (guess := nearby.find(name)) is not None:
+                    folders.append(guess)
+                    path = (guess / name).resolve()
+                if path is not None and path not in seen:
+                    seen.add(path)
+                    pending.append((path.parent, path.read_text(encoding="utf-8", errors="replace")))
+    return tuple(folders)
+
+
+def guessed_folders(file: SourceFile, named: Sequence[Path]) -> tuple[Path, ...]:
+    """Return the include folders that nobody has named and that headers of `file` were found in."""
+    return tuple(folder for folder in include_folders((file,), named) if folder not in named)
+
+
+class _Nearby:
+    """The folders around a file in which a header of its project may lie, listed once."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._groups: list[list[str]] | None = None
+        self._answers: dict[str, Path | None] = {}
+
+    def find(self, name: str) -> Path | None:
+        """Return the folder nearest to the file in which a header lies; None if there is none, or two that differ."""
+        if name not in self._answers:
+            self._answers[name] = self._nearest(name)
+        return self._answers[name]
+
+    def _nearest(self, name: str) -> Path | None:
+        if _OF_OTHERS.fullmatch(name) or ".." in Path(name).parts or Path(name).is_absolute():
+            return None
+        if self._groups is None:
+            self._groups = [*_groups(self._file.path.resolve().parent)]
+        for group in self._groups:
+            # Names are tried in thousands, for which objects of `Path` would take most of the time.
+            found = [folder for folder in group if os.path.isfile(f"{folder}/{name}")]  # noqa: PTH113
+            if len({Path(folder, name).read_bytes() for folder in found}) == 1:
+                return Path(found[0])
+            if found:
+                return None
+        return None
+
+
+def _groups(start: Path) -> Iterator[list[str]]:
+    """Yield the folders that are equally near, nearest first."""
+    for folder in _around(start):
+        for place in _PLACES:
+            yield [str(one) for one in sorted(folder.glob(place)) if one.is_dir()] if place else [str(folder)]
+
+
+def _around(folder: Path) -> list[Path]:
+    """Return a folder and those above it, up to the root of its project; no folder that many projects share."""
+    shared = {Path("/"), Path.home(), Path(tempfile.gettempdir()).resolve()}
+    shared |= {above for one in tuple(shared) for above in one.parents}
+    own = [*itertools.takewhile(lambda above: above not in shared, (folder, *folder.parents)[:_LEVELS])]
+    for marks in (_ROOT, _TOP, _PACKAGE):
+        top = next((at for at, above in enumerate(own) if any((above / name).exists() for name in marks)), None)
+        if top is not None:
+            return own[: top + 1]
+    return own
