@@ -62,6 +62,45 @@ def test_rows_are_shared_out_and_products_tiled_in_the_same_step() -> None:
         ptx(one.kernel.text)
 
 
+OWN = [
+    ("i < rows", "y[i]"),
+    ("(i >= 0) && (i < rows)", "y[i + 3]"),
+    ("j0 < cols && i < rows", "y[i * cols + j0]"),
+]
+SHARED = [
+    ("i < rows", "y[i / 2]"),  # two threads have it: one whose loop does not run might write what the other one adds
+    ("i >= 0", "y[i]"),  # nothing says that it exists
+    ("j0 < cols && i < rows", "y[i * rows + j0]"),
+    ("j0 < cols && i < rows", "y[j0]"),
+]
+
+
+def added(condition: str, element: str) -> str:
+    """A kernel that only adds to an element, with a condition on its numbers `i` and `j0`."""
+    two_axes = "int j0 = threadIdx.x + blockIdx.x * blockDim.x, i = blockIdx.y * blockDim.y + threadIdx.y;"
+    number = two_axes if "j0" in condition else "int i = blockIdx.x * blockDim.x + threadIdx.x;"
+    return f"""
+__global__ void added(const float* a, const float* x, float* y, int rows, int cols, int depth) {{
+    {number}
+    if ({condition}) {{
+        for (int k = 0; k < depth; k++) {element} += a[i * depth + k] * x[k];
+    }}
+}}
+"""
+
+
+@pytest.mark.parametrize(("condition", "element"), [*OWN, *SHARED])
+def test_only_an_element_of_the_threads_own_is_written_whether_its_loop_runs_or_not(
+    condition: str, element: str
+) -> None:
+    text = added(condition, element)
+    ptx(text)
+    done = [one.kernel.text for one in rewritten(rewrite, text) if f"float y_sum = {element};" in one.kernel.text]
+    assert bool(done) == ((condition, element) in OWN)
+    for one in done:
+        ptx(one)
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -73,7 +112,6 @@ def test_rows_are_shared_out_and_products_tiled_in_the_same_step() -> None:
         ("y[i] += a[i * cols + j] * x[j];", "y[i] += a[j]; if (a[j] > 5) return;"),
         ("y[i] += a[i * cols + j] * x[j];", "atomicAdd(&y[i], a[j]);"),
         ("y[i] += a[i * cols + j] * x[j];", "y[i] += a[j]; i += 0;"),
-        ("y[i] = 0;|y[i] /= cols;", ""),  # a thread whose loop does not run might write what another one does
         ("int j;", "x[0] = y[i]; int j;"),
     ],
 )

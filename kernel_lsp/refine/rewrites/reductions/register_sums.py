@@ -2,7 +2,9 @@
 
 Unless pointers are `__restrict__`, the compiler must keep each store, for another pointer might mean the same element.
 This rewrite takes arrays of other names for other arrays, as `restrict` does. Where the element is set just before its
-loop, the register begins with that value. The rewrites of sums in variables follow in the same step.
+loop, the register begins with that value. Where nothing but the loop touches the element, it is read and written even
+if the loop has nothing to add; so it must be the thread's own, whose number a condition keeps within a limit.
+The rewrites of sums in variables follow in the same step.
 """
 
 from collections.abc import Iterator
@@ -12,7 +14,9 @@ from tree_sitter import Node
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites import followed_by
 from kernel_lsp.refine.rewrites.products import tile_product
+from kernel_lsp.refine.rewrites.reading.affine import number, thread_index
 from kernel_lsp.refine.rewrites.reading.ast_cuda import LOOPS, KernelTree, indent_at
+from kernel_lsp.refine.rewrites.reading.path_facts import facts_at
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryAccess, MemoryUse, NotApplicableError
 from kernel_lsp.refine.rewrites.reductions import parallel_rows, split_columns
@@ -86,6 +90,19 @@ def _is_touched_anyway(use: MemoryUse, loop: Node, element: MemoryAccess) -> boo
     )
 
 
+def _is_own(use: MemoryUse, loop: Node, element: MemoryAccess) -> bool:
+    """Return True for an element that no other thread has: by the number along x, or a row along y and a column."""
+    column, row = thread_index("x"), thread_index("y")
+    facts = facts_at(use, loop)
+    limits = [limit for fact in facts if "Idx" not in str(limit := fact + column + number(1))]
+    rest = element.offset - column if element.offset is not None else column
+    width, others = rest.factor("threadIdx.y"), {"y", "z"}
+    if width is not None and str(width) in map(str, limits):
+        rest, others = rest - width * row, {"z"}
+    numbered = any(f"Idx.{axis}" in text_of(use.scopes.tree.body) for axis in others)
+    return bool(limits) and "Idx" not in str(rest) and not numbered
+
+
 def _gathered(tree: KernelTree) -> KernelTree | None:
     """Return the kernel with the sums of one loop in a register; None if there is no such loop."""
     use = MemoryUse(Scopes(tree))
@@ -109,7 +126,7 @@ def _edits(use: MemoryUse, loop: Node, found: list[MemoryAccess]) -> list[Edit] 
     if {text_of(a.node) for a in found} != {text}:
         return None
     before = _set_before(use, loop, text)
-    if before is None and not _is_touched_anyway(use, loop, found[0]):
+    if before is None and not (_is_touched_anyway(use, loop, found[0]) or _is_own(use, loop, found[0])):
         return None
     name, kind = tree.fresh(f"{pointer.name}_sum"), pointer.type.rstrip("*")
     source, pad = tree.file.text, indent_at(tree.file.text, loop.start_byte)
