@@ -63,10 +63,27 @@ def launch(name: str, arguments: str, grid: str = "(k + 63) // 64, 64") -> str:
     return f"def launch(module, x, y, z, n, k):\n    module.{name}[{grid}]({arguments})\n"
 
 
+# Statistics of a column, and then its elements: in place, with a stride that only the arguments know.
+NORMALIZED = """
+__global__ void normalize(float* x, const float* gain, int n, int c) {
+    int j = blockIdx.x * blockDim.x + threadIdx.x;
+    if (j >= c) return;
+    float mean = 0.0f, var = 0.0f;
+    for (int i = 0; i < n; i++) mean += x[i * c + j];
+    mean /= n;
+    for (int i = 0; i < n; i++) {
+        float d = x[i * c + j] - mean;
+        var += d * d;
+    }
+    for (int i = 0; i < n; i++)
+        x[i * c + j] = gain[j] * (x[i * c + j] - mean) * rsqrtf(var / n + 1e-5f);
+}
+"""
 WORKLOADS = {
     BIAS: launch("bias_grad", "x, y, n, k"),
     NORM_BACKWARD: launch("backward", "x, x, y, z, n, k", "-(-k // 64), (64,)"),
     SPREAD: launch("spread", "x, y, z, n, k", "(k + 63) // 64, 64"),
+    NORMALIZED: launch("normalize", "x, y, n, k"),
 }
 
 
@@ -79,11 +96,11 @@ def arguments(text: str) -> list[np.ndarray | float]:
     draw = np.random.default_rng(2)
     x, other = (draw.standard_normal((ROWS, COLUMNS)).astype(np.float32) for _ in range(2))
     y, z = np.full(COLUMNS + 3, 2, np.float32), np.full(COLUMNS + 3, 2, np.float32)
-    arrays = {BIAS: [x, y], NORM_BACKWARD: [x, other, y, z], SPREAD: [x, y, z]}[text]
+    arrays = {BIAS: [x, y], NORM_BACKWARD: [x, other, y, z], SPREAD: [x, y, z], NORMALIZED: [x, y]}[text]
     return [*arrays, ROWS, COLUMNS]
 
 
-@pytest.mark.parametrize("text", WORKLOADS, ids=["bias", "norm_backward", "spread"])
+@pytest.mark.parametrize("text", WORKLOADS, ids=["bias", "norm_backward", "spread", "normalized"])
 def test_many_threads_a_column_do_the_same(tmp_path: Path, text: str) -> None:
     right = arguments(text)
     host_runner(tmp_path, text)(1, COLUMNS, *right)
@@ -106,6 +123,14 @@ def test_the_launch_covers_the_columns() -> None:
     assert "bias_grad<<<(c + 7) / 8, dim3(8, 64)>>>" in found.kernel.text
 
 
+def test_threads_past_the_last_column_write_no_elements() -> None:
+    text = candidates(NORMALIZED)[0].kernel.text
+    assert "for (int i = threadIdx.y; i < n && column < c; i += blockDim.y)\n        x[i * c + j] = gain[j]" in text
+    assert "for (int i = threadIdx.y; i < n; i += blockDim.y) mean += x[i * c + j];" in text
+    unknown = launch("normalize", "x, y, n, int(k)")
+    assert rewritten(rewrite, NORMALIZED.replace("j >= c", "j >= c * 1 / 1"), unknown) == []
+
+
 def test_the_test_of_the_number_goes_as_all_threads_must_meet() -> None:
     text = candidates(BIAS)[0].kernel.text
     assert "if (o < OC)" not in text
@@ -119,7 +144,10 @@ def test_the_test_of_the_number_goes_as_all_threads_must_meet() -> None:
     [
         (BIAS, "i * OC + o", "o * N + i"),  # a row for each thread
         (BIAS, "sum += dout", "sum = 0.5 * sum + dout"),
-        (BIAS, "sum += dout[i * OC + o];", "sum += dout[i * OC + o]; dbias[i * OC + o] = 0;"),
+        (BIAS, "sum += dout[i * OC + o];", "sum += dout[i * OC + o]; dbias[i / 2 * OC + o] = 0;"),
+        (NORMALIZED, "(x[i * c + j] - mean) * r", "(x[i * c + j + 1] - mean) * r"),  # another column's element
+        (NORMALIZED, "x[i * c + j] = g", "x[i * (c - 1) + j] = g"),  # columns that may meet
+        (NORMALIZED, "x[i * c + j] = g", "if (x[i * c] > 0) x[i * c + j] = g"),  # an element of the first column
         (BIAS, "i < N; i++", "i < 16; i++"),
         (BIAS, "if (o < OC) {", "if (o < OC && N > 3) {"),
         (BIAS, "if (o < OC) {", "{"),

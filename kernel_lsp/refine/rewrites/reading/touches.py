@@ -1,10 +1,11 @@
 """Which accesses of threads that share a loop may meet in one element."""
 
+import re
 from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.reading.affine import number
+from kernel_lsp.refine.rewrites.reading.affine import Polynomial, number
 from kernel_lsp.refine.rewrites.reading.ast_cuda import in_loop
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryAccess, MemoryUse, NotApplicableError, SerialLoop
 from kernel_lsp.source.trees import field, text_of
@@ -54,7 +55,7 @@ def check_own_elements(use: MemoryUse, loop: SerialLoop, accesses: list[MemoryAc
                 raise NotApplicableError("an atomic that is read")
             continue
         by = one.offset.factor(counter) if one.offset is not None else None
-        if one.offset is None or by is None or by.value in (None, 0) or in_loop(one.node, loop.node):
+        if one.offset is None or by is None or not _is_stride(use, by) or in_loop(one.node, loop.node):
             raise NotApplicableError("iterations may write one element")
         for other in accesses:
             if not other.may_touch(one) or other is one:
@@ -66,6 +67,15 @@ def check_own_elements(use: MemoryUse, loop: SerialLoop, accesses: list[MemoryAc
                 or str(apart) in (str(length), str(one.offset - one.offset - length))
             ):
                 raise NotApplicableError("iterations may touch one element")
+
+
+def _is_stride(use: MemoryUse, by: Polynomial) -> bool:
+    """Return True for a number other than 0, or a product of sizes: a matrix has at least one row and one column."""
+    if by.value is not None or len(by.terms) != 1:
+        return by.value not in (None, 0)
+    sizes = by.names()
+    changing = any(v.symbol in sizes and (v.changes or v.pointer) for v in use.scopes.variables)
+    return not changing and all(re.fullmatch(r"[\w@]+", size) for (key,) in [by.terms] for size in key)
 
 
 def _is_atomic(node: Node) -> bool:

@@ -42,6 +42,7 @@ class RowSharing:
         shared: loops that were shared out, by now.
         combines: values of several threads are combined.
         scans: values of several threads are added up in order.
+        writes: a loop that was shared out writes to memory.
     """
 
     use: MemoryUse
@@ -53,6 +54,7 @@ class RowSharing:
     shared: int = 0
     combines: bool = False
     scans: bool = False
+    writes: bool = False
     _nested: int = 0
     _combined: set[int] = attribute(default_factory=set[int])
     _hard: list[ThreadTouch] = attribute(default_factory=list)
@@ -136,11 +138,11 @@ class RowSharing:
         self._nested -= node != self.guard
 
     def _loop(self, node: Node) -> None:
-        kept = list(self.edits), list(self._hard), list(self._soft), self.shared, self._nested, self.scans
+        kept = list(self.edits), list(self._hard), list(self._soft), self.shared, self._nested, self.scans, self.writes
         try:
             self._share(node)
         except NotApplicableError:
-            self.edits, self._hard, self._soft, self.shared, self._nested, self.scans = kept
+            self.edits, self._hard, self._soft, self.shared, self._nested, self.scans, self.writes = kept
             self._uniform(node)
         if node.id in self._combined:  # the threads have met
             self._soft = []
@@ -201,8 +203,7 @@ class RowSharing:
         self._check_private(loop)
         accesses = self.use.accesses(loop.body)
         check_own_elements(self.use, loop, accesses)
-        if self.team.mixed and any(a.written for a in accesses):
-            raise NotApplicableError("threads beyond the last column would write")
+        self.writes |= any(a.written for a in accesses)
         if not any(self._gains(loop, access) for access in accesses):
             raise NotApplicableError("neighbouring threads already touch neighbours")
         heads = [*self._touches(loop.condition, "all"), *self._touches(loop.start, "all")]
@@ -334,6 +335,9 @@ class RowSharing:
         begin = team.first if start.value == 0 else f"{_summand(loop.start)} + {team.first}"
         self.edits.append(Edit(span_of(loop.start), begin))
         self.edits.append(Edit(span_of(loop.update), f"{loop.variable.name} += {team.step}"))
+        if self.writes and team.inside:  # threads whose row does not exist write nothing, nor read what others write
+            end = loop.condition.end_byte
+            self.edits.append(Edit(Span(end, end), f" && {team.inside}"))
         before: list[str] = []
         after: list[str] = []
         for one in reductions:

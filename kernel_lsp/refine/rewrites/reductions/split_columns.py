@@ -3,7 +3,8 @@
 A thread for each column leaves most of the GPU idle when there are few columns and many rows, as in the gradient of a
 bias. In the new kernel a block covers a few neighbouring columns, enough for whole sectors of memory, and its threads
 with one `threadIdx.x` take the rows of one column in turn. They combine their values in shared memory, in an order that
-is always the same. Threads beyond the last column repeat it, so that all meet at barriers, and write nothing.
+is always the same. Loops that write elements of the column are shared out in the same way. Threads beyond the last
+column repeat it, so that all meet at barriers, and write nothing.
 """
 
 import re
@@ -31,8 +32,11 @@ from kernel_lsp.source.trees import field, span_of, text_of
 _BLOCKS = ((8, 64), (16, 32), (32, 32))  # columns, and threads for each: 8 floats are a sector
 
 
-def _shared_out(tree: KernelTree) -> tuple[KernelTree, ThreadRows]:
-    """Return the kernel with its loops shared out, but the test of the column's number still in place."""
+def _shared_out(tree: KernelTree) -> tuple[KernelTree, ThreadRows, bool]:
+    """Return the kernel with its loops shared out, but the test of the column's number still in place.
+
+    The third value is True if these loops write to memory.
+    """
     use = MemoryUse(Scopes(tree))
     rows = find_thread_rows(use)
     declaration = rows.variable.declaration
@@ -57,7 +61,7 @@ def _shared_out(tree: KernelTree) -> tuple[KernelTree, ThreadRows]:
     start = Span(declaration.start_byte, declaration.start_byte)
     edits = [Edit(whole_line(tree.file.text, span_of(node)), "") for node in rows.feeding]
     edits += [Edit(start, "".join(f"{line}\n{pad}" for line in lines)), Edit(span_of(rows.value), team.row)]
-    return tree.edited(*sharing.edits, *edits, defined_before(tree, team.text)), rows
+    return tree.edited(*sharing.edits, *edits, defined_before(tree, team.text)), rows, sharing.writes
 
 
 def _without_guard(tree: KernelTree, rows: ThreadRows) -> KernelTree:
@@ -81,8 +85,10 @@ def _inner(tree: KernelTree, guard: Node, body: Node) -> str:
     return indent(dedent(lines), pad).strip()
 
 
-def _launched(rows: ThreadRows, columns: int, threads: int, site: LaunchSite) -> list[Edit]:
+def _launched(rows: ThreadRows, writes: bool, columns: int, threads: int, site: LaunchSite) -> list[Edit]:
     count = site.spelled(rows.limit) if rows.limit is not None else None
+    if count is None and writes:
+        raise NotApplicableError("blocks of repeated columns alone would read what others write")
     if count is None:
         grid, block = (closed(text_of(site.sizes(node)[0])) for node in (site.grid, site.block))
         count = f"{grid} * {block}"
@@ -97,13 +103,13 @@ def rewrite(
         tree = KernelTree(kernel_file, kernel)
         if tree.collective(tree.body) or kernel.launch_bounds:
             return
-        shared, rows = _shared_out(tree)
+        shared, rows, writes = _shared_out(tree)
         done = _without_guard(shared, rows)
         sites = find_launches(done, workload_file)
         if sites is None or any(text_of(n) != "1" for site in sites for n in site.sizes(site.block)[1:]):
             return
         for columns, threads in _BLOCKS:
-            change = partial(_launched, rows, columns, threads)
+            change = partial(_launched, rows, writes, columns, threads)
             files = relaunched(done, workload_file, sites, [], change)
             label = f"{threads} threads for each of {columns} columns"
             yield Candidate(kernel.language, *files, label, "rewrite:split_columns")

@@ -93,6 +93,7 @@ class Team:
         orders: combining values is a barrier, too.
         alone: condition under which a thread does what is done once a row.
         mixed: threads of several rows meet at a barrier, which none may miss.
+        inside: condition under which a thread's row exists; empty where it always does.
         scan: name of the function that adds up their values in order; empty without one.
         scan_text: its definition.
     """
@@ -109,6 +110,7 @@ class Team:
     orders: bool
     alone: str
     mixed: bool = False
+    inside: str = ""
     scan: str = ""
     scan_text: str = ""
 
@@ -141,8 +143,10 @@ def column_team(tree: KernelTree, column: str, limit: str) -> Team:
     """Return the threads of a block with one `threadIdx.x` as a team; beyond the limit they repeat the last column."""
     helper = tree.fresh("column_reduce")
     text, first, barrier = _COLUMN_HELPER.format(name=helper), "threadIdx.y", "__syncthreads();"
-    alone = f"{first} == 0 && {column} < {limit}"
-    row = f"{column} < {limit} ? {column} : {limit} - 1"
+    inside = f"{column} < {limit}"
+    alone = f"{first} == 0 && {inside}"
+    row = f"{inside} ? {column} : {limit} - 1"
     return Team(
-        "column", first, "blockDim.y", barrier, row, "", None, helper, text, orders=True, alone=alone, mixed=True
-    )
+        "column", first, "blockDim.y", barrier, row, "", None, helper, text, orders=True, alone=alone,
+        mixed=True, inside=inside,
+    )  # fmt: skip
