@@ -32,7 +32,7 @@ _BY_WARP = re.compile(
 _REPEATED = 8  # an access in a loop counts as so many
 
 
-def _gain(use: MemoryUse, body: Node, now: str, then: str) -> int:
+def gained(use: MemoryUse, body: Node, now: str, then: str) -> int:
     """Return how many more accesses stay within few sectors if threads are neighbours in `then`, not in `now`."""
     gain = 0
     for access in use.accesses(body):
@@ -78,7 +78,7 @@ def _flat(use: MemoryUse, rows: ThreadRows) -> list[Edit]:
     if found.others or found.unused or found.batches is not None:
         raise NotApplicableError("the number itself is used")
     now, then = (str(use.indices.of_value(one.variable)) for one in (found.column, found.row))
-    if _gain(use, use.scopes.tree.body, now, then) <= 0:
+    if gained(use, use.scopes.tree.body, now, then) <= 0:
         raise NotApplicableError("neighbours are neighbours")
     name, length = rows.variable.name, closed(spelled(found.count) or "")
     return [
@@ -98,7 +98,7 @@ def rewrite(
         use = MemoryUse(Scopes(tree))
         if "threadIdx.y" not in text_of(tree.body):
             edits, sites = _flat(use, find_thread_rows(use)), []
-        elif _gain(use, tree.body, "threadIdx.x", "threadIdx.y") <= 0:
+        elif gained(use, tree.body, "threadIdx.x", "threadIdx.y") <= 0:
             return
         else:
             edits, sites = _interchanged(tree), find_launches(tree, workload_file)

@@ -6,9 +6,15 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial, number
-from kernel_lsp.refine.rewrites.reading.ast_cuda import in_loop
-from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryAccess, MemoryUse, NotApplicableError, SerialLoop
-from kernel_lsp.source.trees import field, text_of
+from kernel_lsp.refine.rewrites.reading.ast_cuda import around, in_loop
+from kernel_lsp.refine.rewrites.reading.serial_loops import (
+    MemoryAccess,
+    MemoryUse,
+    NotApplicableError,
+    SerialLoop,
+    serial_loop,
+)
+from kernel_lsp.source.trees import field, span_of, text_of
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,44 @@ def check_own_elements(use: MemoryUse, loop: SerialLoop, accesses: list[MemoryAc
                 or str(apart) in (str(length), str(one.offset - one.offset - length))
             ):
                 raise NotApplicableError("iterations may touch one element")
+
+
+def check_apart(use: MemoryUse, loop: SerialLoop) -> None:
+    """Refuse a loop unless each iteration only touches elements of its own in arrays that the loop writes.
+
+    In contrast to `check_own_elements`, an iteration may write its elements in loops of its own, as rows do.
+    """
+    accesses = use.accesses(loop.body)
+    for one in (a for a in accesses if a.written):
+        atomic = _is_atomic(one.node)
+        for other in (a for a in accesses if a is not one and a.may_touch(one)):
+            if str(other.offset) != str(one.offset) and not (atomic and _is_atomic(other.node)):
+                raise NotApplicableError("iterations may touch one element")
+        if one.offset is None or (not atomic and not _is_apart(use, loop, one)):
+            raise NotApplicableError("iterations may write one element")
+
+
+def _is_apart(use: MemoryUse, loop: SerialLoop, access: MemoryAccess) -> bool:
+    """Return True if an access goes to another element in each iteration, whatever loops within count."""
+    by = access.offset.factor(loop.variable.symbol) if access.offset is not None else None
+    if access.offset is None or by is None:
+        return False
+    reach = number(1)  # elements from one iteration's first to its last, and one more
+    rest = access.offset - by * use.indices.of_symbol(loop.variable)
+    for node in (n for n in around(access.node, loop.node) if n.type == "for_statement"):  # inner loops count fast
+        inner = serial_loop(use.scopes, node)
+        factor = rest.factor(inner.variable.symbol) if inner is not None else None
+        if inner is None or factor is None:
+            return False
+        if factor.terms:
+            begins = use.indices.of(inner.start).value == 0 and text_of(field(inner.condition, "operator")) == "<"
+            if factor != reach or not begins:
+                return False
+            reach = reach * use.indices.of(inner.limit)
+            rest = rest - factor * use.indices.of_symbol(inner.variable)
+    changing = {v.symbol for v in use.scopes.variables if any(span_of(loop.body).holds(span_of(c)) for c in v.changes)}
+    wide = reach == by or (reach == number(1) and _is_stride(use, by))
+    return wide and not rest.names() & changing
 
 
 def _is_stride(use: MemoryUse, by: Polynomial) -> bool:

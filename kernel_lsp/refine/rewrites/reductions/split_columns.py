@@ -10,9 +10,6 @@ column repeat it, so that all meet at barriers, and write nothing.
 import re
 from collections.abc import Iterator
 from functools import partial
-from textwrap import dedent, indent
-
-from tree_sitter import Node
 
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, bare, indent_at, only_returns, whole_line
@@ -21,7 +18,7 @@ from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplic
 from kernel_lsp.refine.rewrites.reading.thread_rows import ThreadRows, find_thread_rows
 from kernel_lsp.refine.rewrites.reductions.row_sharing import RowSharing
 from kernel_lsp.refine.rewrites.reductions.team import column_team
-from kernel_lsp.refine.rewrites.writing.insertions import defined_before
+from kernel_lsp.refine.rewrites.writing.insertions import defined_before, unwrapped
 from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, find_launches, relaunched
 from kernel_lsp.refine.rewrites.writing.spelling import closed
 from kernel_lsp.source.candidate import Candidate, SourceFile
@@ -73,16 +70,7 @@ def _without_guard(tree: KernelTree, rows: ThreadRows) -> KernelTree:
     body = field(guard, "consequence")
     if only_returns(body):
         return tree.edited(Edit(whole_line(tree.file.text, span_of(guard)), ""))
-    return tree.edited(Edit(span_of(guard), _inner(tree, guard, body)))
-
-
-def _inner(tree: KernelTree, guard: Node, body: Node) -> str:
-    """Return the statements of a block as the block's own neighbours would be written."""
-    pad = indent_at(tree.file.text, guard.start_byte)
-    if body.type != "compound_statement":
-        return text_of(body)
-    lines = text_of(body)[1:-1].strip("\n").rstrip()
-    return indent(dedent(lines), pad).strip()
+    return tree.edited(Edit(span_of(guard), unwrapped(tree, guard, body)))
 
 
 def _launched(rows: ThreadRows, writes: bool, columns: int, threads: int, site: LaunchSite) -> list[Edit]:

@@ -1,6 +1,7 @@
 """Put text ahead of a kernel, ahead of a statement, or around a kernel's body."""
 
 from collections.abc import Iterable
+from textwrap import dedent, indent
 
 from tree_sitter import Node
 
@@ -59,6 +60,15 @@ def ahead_of(tree: KernelTree, statement: Node, lines: Iterable[str]) -> Edit:
     at = first.start_byte - len(indent_at(text, first.start_byte).encode())
     pad = indent_at(text, statement.start_byte)
     return Edit(Span(at, at), without_trailing_blanks("".join(f"{pad}{line}\n" for line in lines)))
+
+
+def unwrapped(tree: KernelTree, statement: Node, body: Node) -> str:
+    """Return the body of a statement as the statement's own neighbours would be written."""
+    pad = indent_at(tree.file.text, statement.start_byte)
+    if body.type != "compound_statement":
+        return text_of(body)
+    lines = text_of(body)[1:-1].strip("\n").rstrip()
+    return indent(dedent(lines), pad).strip()
 
 
 def around_body(tree: KernelTree, ahead: list[str], behind: list[str]) -> list[Edit]:

@@ -63,7 +63,8 @@ def without_declarators(tree: KernelTree, gone: Sequence[Node]) -> Iterator[Edit
         assert declaration is not None, "a declarator stands in a declaration"
         every = declaration.children_by_field_name("declarator")
         if all(node in gone for node in every):
-            yield Edit(_with_remark(tree, declaration), "")
+            span = Span(declaration.start_byte, with_remark(declaration))
+            yield Edit(whole_line(tree.file.text, span), "")
             continue
         first = next(at for at, node in enumerate(every) if node not in gone)
         for at, node in enumerate(every):
@@ -72,12 +73,11 @@ def without_declarators(tree: KernelTree, gone: Sequence[Node]) -> Iterator[Edit
                 yield Edit(Span(before, node.end_byte) if at > first else Span(node.start_byte, behind), "")
 
 
-def _with_remark(tree: KernelTree, node: Node) -> Span:
-    """Return the line of a declaration, with a comment behind it on that line."""
-    after, end = node.next_sibling, node.end_byte
-    if after is not None and after.type == "comment" and after.start_point.row == node.end_point.row:
-        end = after.end_byte
-    return whole_line(tree.file.text, Span(node.start_byte, end))
+def with_remark(node: Node) -> int:
+    """Return the byte offset of the end of a statement, with a comment behind it on its line."""
+    after = node.next_sibling
+    remark = after is not None and after.type == "comment" and after.start_point.row == node.end_point.row
+    return after.end_byte if after is not None and remark else node.end_byte
 
 
 def without_wmma(tree: KernelTree) -> KernelTree:
