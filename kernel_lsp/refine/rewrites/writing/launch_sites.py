@@ -15,7 +15,7 @@ from kernel_lsp.source.kernel import Parameter
 from kernel_lsp.source.text import Edit, apply_edits
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
-_LISTS = ("tuple", "argument_list", "parameter_list")
+_LISTS = ("tuple", "expression_list", "argument_list", "parameter_list")
 
 
 @dataclass(frozen=True)
