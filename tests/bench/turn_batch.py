@@ -143,12 +143,12 @@ def outcomes(folder: Path) -> list[dict[str, Any]]:
 
 def kill_a_worker(run: subprocess.Popen[bytes]) -> str:
     """Kill the worker that was started last, and return what it was."""
-    below: list[tuple[float, psutil.Process, str]] = []
+    below: list[tuple[float, int, str]] = []
     for one in psutil.Process(run.pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):  # it has just ended
-            below.append((one.create_time(), one, " ".join(one.cmdline())))
+            below.append((one.create_time(), one.pid, " ".join(one.cmdline())))
     _, latest, what = max(row for row in below if WORKER in row[2])
-    os.kill(latest.pid, signal.SIGKILL)
+    os.kill(latest, signal.SIGKILL)
     return what[-80:]
 
 
@@ -167,7 +167,8 @@ def judge_all(folder: Path, known: dict[str, str], *, kill_after: int | None, be
             ended = run.poll() is not None
             found = outcomes(folder)
             for one in found[seen:]:
-                print(f"{time.monotonic() - begun:7.1f} s  {one['custom_id']} {one['outcome']}", flush=True)
+                why = one["told"] if one["outcome"] == NOT_JUDGED else ""
+                print(f"{time.monotonic() - begun:7.1f} s  {one['custom_id']} {one['outcome']} {why}", flush=True)
             seen = len(found)
             if kill_after is not None and killed is None and not ended and seen >= kill_after:
                 killed = kill_a_worker(run)
