@@ -1,8 +1,8 @@
 """`cp.reduce.async.bulk`: bulk copies to global memory that add to what is there, or change it by another operation.
 
 Worker-only: imports numpy. The meaning is that of the PTX ISA, "Data Movement and Conversion Instructions:
-cp.reduce.async.bulk" and "cp.reduce.async.bulk.tensor": each element is updated as by a relaxed `red` of its type. So
-float32 sums flush subnormals, as those of the L2 cache do elsewhere; for bulk copies this was not measured.
+cp.reduce.async.bulk" and "cp.reduce.async.bulk.tensor": each element is updated as by a relaxed `red` of its type, but
+float32 sums keep subnormals, which other reductions in global memory flush (an H200, `tests/bench/ptx_fuzz_warp.py`).
 """
 
 from collections.abc import Callable, Collection
@@ -55,7 +55,7 @@ def reduction(parts: Collection[str], kind: str) -> Reduction:
         NeedsGpu: the operation has no meaning here for that type.
     """
     name = next((part for part in parts if part in _OPERATIONS), "")
-    operation = atomics.bind(f"red.global.{name}.{kind}")
+    operation = atomics.bind(f"red.global.{name}.{kind}", shared=(name, kind) == ("add", "f32"))
     if operation is None:
         raise NeedsGpu(f"a bulk copy that reduces by {name or 'an unknown operation'} of {kind}")
     found, integer = operation, kind[0] in "us"

@@ -266,7 +266,9 @@ def _rounded(opcode: Opcode) -> Operation | None:
         compute = _rounding(form, mode, exact.narrow_quotient, exact.wide_quotient, ranks)
     if opcode.name == "rcp":
         return on_elements(opcode, dressed(opcode, form, lambda a: compute(np.full(1, form.one), a)), 1)
-    return on_elements(opcode, dressed(opcode, form, compute), 1 if root else 2)
+    if root:
+        return on_elements(opcode, dressed(opcode, form, compute), 1)
+    return on_elements(opcode, dressed(opcode, form, compute, _tininess(form, mode, exact.narrow_quotient)), 2)
 
 
 def _sign(opcode: Opcode) -> Operation | None:

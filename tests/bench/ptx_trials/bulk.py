@@ -172,7 +172,8 @@ def _changed(opcode: str, kind: str, before: Array, source: Array) -> Array:
     """What is there after a copy, or a reduction, of whole chunks."""
     if "reduce" not in opcode:
         return source
-    operation = atomics.bind(f"red.global.{opcode.split('.')[7]}.{kind}")
+    name = opcode.split(".")[7]
+    operation = atomics.bind(f"red.global.{name}.{kind}", shared=(name, kind) == ("add", "f32"))  # keeps subnormals
     assert operation is not None
     unsigned = np.dtype(f"u{operation.width}")
     old, new = (np.ascontiguousarray(array).reshape(-1).view(unsigned) for array in (before, source))

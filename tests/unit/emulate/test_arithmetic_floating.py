@@ -118,21 +118,27 @@ def test_reciprocals_and_roots_are_rounded_once(form, mode, data):
     held(f"sqrt.{mode}.{form}", form, values, lambda a: ieee.rooted(a, form, mode))
 
 
-@given(rows=rows("f32", 2), mode=st.sampled_from(MODES), name=st.sampled_from(["add", "mul"]))
+@given(rows=rows("f32", 2), mode=st.sampled_from(MODES), name=st.sampled_from(["add", "mul", "div"]))
 @many
 def test_flushing_makes_subnormal_operands_and_results_zeros(rows, mode, name):
-    oracle = {"add": ieee.added, "mul": ieee.multiplied}[name]
+    oracle = {"add": ieee.added, "mul": ieee.multiplied, "div": ieee.divided}[name]
 
     def flushing(a, b):
         a, b = ieee.flushed(a, "f32"), ieee.flushed(b, "f32")
         result = oracle(a, b, "f32", mode)
-        if name == "mul" and result & 0x7FFFFFFF == 0x00800000:  # rounded up to it, with an exponent range without end?
-            exact = ieee.number(a, "f32") * ieee.number(b, "f32")
+        if name != "add" and result & 0x7FFFFFFF == 0x00800000:  # rounded up to it, with an exponent range without end?
+            x, y = ieee.number(a, "f32"), ieee.number(b, "f32")
+            exact = x * y if name == "mul" else x / y
             if abs(ieee.number(ieee.rounded(exact * 256, "f32", mode), "f32")) < Fraction(2) ** -118:
                 return result & 0x80000000
         return ieee.flushed(result, "f32")
 
     held(f"{name}.{mode}.ftz.f32", "f32", rows, flushing)
+
+
+def test_a_quotient_below_the_normal_range_is_flushed_though_it_rounds_up_to_it():
+    just_above_one, smallest_normal = 0x3F800001, 0x00800000
+    held("div.rp.ftz.f32", "f32", [(smallest_normal, just_above_one)], lambda *_: 0)  # an H200 says so
 
 
 @pytest.mark.parametrize("form", ["f16", "f32"])

@@ -390,6 +390,12 @@ def test_a_bulk_copy_reduces_by_element(kernel: str, kind: type, operation: np.u
     assert done.findings == ()
 
 
+def test_a_bulk_copy_that_adds_keeps_subnormals():
+    smallest = np.full(64, 1, np.uint32).view(np.float32)
+    done = launch(ptx(), "added", 2, 64, np.zeros(64, np.float32), smallest)
+    np.testing.assert_array_equal(done.arrays[0].view(np.uint32), np.full(64, 2))
+
+
 def test_boxes_have_one_to_five_dimensions():
     values = np.arange(4000, dtype=np.int32)
     for kernel, shape, box, corner in (
