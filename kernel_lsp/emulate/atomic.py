@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 Array: TypeAlias = NDArray[Any]
 
 _NAMES = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"}
+_PAIRS = ("f16x2", "bf16x2")
+_MISCOMPILED = "ptxas 12.8 to 13.0 makes a plain load, a sum of integers and a plain store of it"
+"""Seen in its machine code and, with 13.0, in what an H200 adds (`tests/bench/ptx_fuzz_warp.py`)."""
 
 
 def bind_atomics(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step | None:
@@ -68,6 +71,8 @@ def bind_atomics(decoder: Decoder, instruction: PtxInstruction, site: Site) -> S
                 given = [[access.part_of(each, lanes, part) for each in group] for group in values]
             if name == "local":
                 raise NeedsGpu("an atomic access of local memory")
+            if name == "cluster" and kind in _PAIRS:
+                raise NeedsGpu(f"an atomic addition of {kind} in another block's shared memory: {_MISCOMPILED}")
             operation = near if name in ("shared", "cluster") else far
             shift = SHARED_WINDOW if space == "" and name in ("shared", "cluster") else 0
             for number in range(near.count):

@@ -81,6 +81,8 @@ def trials(rng: np.random.Generator, arch: int, warps: int) -> Iterator[Trial]:
             for order in _ORDERS["st"] if kind == "b32" else ("",):
                 yield _store(rng, arch, f"st{order}{way}.{kind}", cluster)
     for form in cells.FORMS:
+        if form.endswith("x2"):
+            continue  # ptxas to 13.0 makes sums of integers of them, which are not atomic
         yield _atomic(rng, arch, f"atom.shared::cluster.{form}", cluster)
         if not form.startswith(("exch", "cas")):
             yield _atomic(rng, arch, f"red.shared::cluster.{form}", cluster)

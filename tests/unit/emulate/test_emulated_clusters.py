@@ -230,3 +230,16 @@ def test_a_store_that_reports_to_an_mbarrier_is_no_plain_store():
     """
     with pytest.raises(NeedsGpu, match=r"st\.async"):
         launch(compiled(source, "sm_90"), "sends", 2, 32, np.zeros(1, np.int32))
+
+
+def test_pairs_of_halves_are_not_added_in_another_blocks_memory_as_ptxas_gets_that_wrong():
+    source = """
+    #include <cuda_fp16.h>
+    #include <cooperative_groups.h>
+    extern "C" __global__ void __cluster_dims__(2) adds(int* y) {
+        __shared__ __half2 sum;
+        atomicAdd(cooperative_groups::this_cluster().map_shared_rank(&sum, 1), __half2half2(__int2half_rn(y[0])));
+    }
+    """
+    with pytest.raises(NeedsGpu, match="f16x2 in another block's shared memory: ptxas"):
+        launch(compiled(source, "sm_90"), "adds", 2, 32, np.zeros(1, np.int32))
