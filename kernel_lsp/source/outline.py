@@ -305,7 +305,9 @@ def _opens_function(words: list[bytes]) -> bool:
         return False
     if b"()" not in words:
         return False
-    plain = next((w for w in words if w not in (b"template", b"typedef", b"static", b"inline", b"extern")), b"")
+    start = 2 if words[0] in (b"__align__", b"alignas") and len(words) > 2 else 0  # `__align__(8) struct Pair {`
+    before = (b"template", b"typedef", b"static", b"inline", b"extern")
+    plain = next((word for word in words[start:] if word not in before), b"")
     if plain in _TYPE_WORDS:
         return words[-1] == b"()" and words[-2] not in SPECIFIER_CALLS
     # `S::S(int a) : x{a} {}`: a brace after a name in the list of initialisers belongs to that name.

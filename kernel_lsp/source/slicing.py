@@ -25,6 +25,8 @@ _HOST = re.compile(
     _TORCH.pattern
     + rb"|(?<!cuda::)\bstd\s*::|<<<|\bcuda[A-Z]\w*\s*\(|\b(?:cublas|cudnn|cufft|cusparse|cusolver|nccl)[A-Z]"
 )
+# A call of the host's, an exception or a call of a macro, which may hide either.
+_MAYBE_HOST = re.compile(_HOST.pattern + rb"|\bnvtx[A-Z]|\b(?:throw|try)\b|\b[A-Z][A-Z0-9_]{3,}\s*\(")
 _HOST_OR_SAID = re.compile(_HOST.pattern + rb"|\b__host__\b")
 _HOST_NAMESPACES = frozenset((b"std", b"torch", b"at", b"c10", b"caffe2", b"pybind11"))
 _HOST_MACRO = re.compile(rb"(?:TORCH|STABLE_TORCH|PYBIND11|AT|C10|NB|TVM|GTEST|TEST|TYPED_TEST|BENCHMARK)(?:_\w+)?")
@@ -40,6 +42,7 @@ _HOST_HEADER = re.compile(
     | [a-z_]+ (?# the headers of the C++ library have no extension)
     """
 )
+_IN_CUDA = re.compile(rb"\bcuda\s*::")
 # Headers that cost time, or that NVRTC may not find, are kept only if device code uses their declarations.
 _ON_DEMAND = (
     (re.compile(rb"cub/.*"), re.compile(rb"\bcub\b")),
@@ -48,13 +51,15 @@ _ON_DEMAND = (
     (re.compile(rb"mma\.h"), re.compile(rb"\bwmma\b")),
     (re.compile(rb"cooperative_groups(?:\.h|/.*)"), re.compile(rb"\bcooperative_groups\b")),
     (re.compile(rb"curand_kernel\.h"), re.compile(rb"\bcurand")),
-    (re.compile(rb"cuda/.*"), re.compile(rb"\bcuda\s*::")),
+    (re.compile(rb"cuda/.*"), _IN_CUDA),
 )
 _FOR_DEVICE = re.compile(rb"cuda/.*|mma\.h|cooperative_groups(?:\.h|/.*)")
+_DEFINE = re.compile(rb"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:\\\r?\n|[^\n])*)", re.MULTILINE)
 _INCLUDE = re.compile(rb'\s*#\s*include\s*(?:<([^>\n]*)>|"([^"\n]*)")')
 _PRAGMA = re.compile(rb"\s*#\s*pragma\b")
 _IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
 _TYPES = frozenset((b"struct", b"class", b"union", b"enum"))
+_ALIGNED = frozenset((b"__align__", b"alignas"))
 _BEFORE_TYPE = frozenset((b"template", b"static", b"inline", b"const", b"constexpr", b"extern", b"export"))
 
 
@@ -79,6 +84,25 @@ class _Part:
     blanks: list[Span] = field(default_factory=list[Span])
 
 
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The device code of a file.
+
+    Attributes:
+        text: the file with its host code replaced by spaces.
+        spared: names that were cut though device code could have them, for none in the file mentions them.
+        unused: the words that would have kept the includes of headers which device code can use.
+    """
+
+    text: str
+    spared: frozenset[bytes]
+    unused: tuple[re.Pattern[bytes], ...]
+
+    def wanted(self, words: frozenset[bytes]) -> frozenset[bytes]:
+        """Return those of `words` on account of which more would have been kept."""
+        return self.spared & words | {word for word in words for use in self.unused if use.search(word)}
+
+
 def slice_device(text: str) -> str:
     """Return `text` with host code replaced by spaces, so that NVRTC can compile the rest.
 
@@ -91,13 +115,27 @@ def slice_device(text: str) -> str:
     A kernel that itself uses types of PyTorch stays and will not compile. The
     instances and device functions for such types (`template <> __device__ float load(at::Half)`) are dropped.
     """
+    return device_slice(text).text
+
+
+def device_slice(
+    text: str, elsewhere: frozenset[bytes] = frozenset(), device_macros: frozenset[bytes] = frozenset()
+) -> Slice:
+    """Return the slice that `slice_device` describes, of a file or a header.
+
+    Args:
+        text: its text.
+        elsewhere: words of the device code of other files; they keep what they name and what needs nothing of the host.
+        device_macros: those of other files, see `find_device_macros`.
+    """
     data = text.encode()
     if text.startswith("\ufeff"):  # nvcc accepts a byte order mark, NVRTC does not
         data = data.replace(codecs.BOM_UTF8, b"   ", 1)
     code = code_only(data)
     read = outline(data)
-    knife = _Knife(data, code, find_macros(data, read.directives))
-    blanks = knife.cut(read.declarations, any(_is_own_include(data[d.start : d.end]) for d in read.directives))
+    knife = _Knife(data, code, find_macros(data, read.directives), device_macros)
+    own = any(_is_own_include(data[d.start : d.end]) for d in read.directives)
+    blanks, spared = knife.cut(read.declarations, own, elsewhere)
     out = bytearray(data)
     for span in blanks:
         _blank(out, span)
@@ -110,8 +148,20 @@ def slice_device(text: str) -> str:
             pragmas.append(directive)
     for span in pragmas:
         _blank(out, span)
-    _cut_includes(data, out, read.directives)
-    return out.decode()
+    unused = _cut_includes(data, out, read.directives, elsewhere)
+    return Slice(out.decode(), spared, unused)
+
+
+def find_device_macros(texts: Iterable[str]) -> frozenset[bytes]:
+    """Return the names of the macros in some files that mean `__device__`, `__global__` and the like."""
+    found = (match for text in texts for match in _DEFINE.finditer(text.encode()))
+    return frozenset(match[1] for match in found if _DEVICE.search(match[2]))
+
+
+def words_of(text: str) -> frozenset[bytes]:
+    """Return the identifiers in a text, directives included and comments aside, and `cuda::` for that namespace."""
+    code = without_comments(text.encode())
+    return frozenset(_IDENTIFIER.findall(code)) | ({b"cuda::"} if _IN_CUDA.search(code) else set())
 
 
 def same_code(sliced: str) -> str:
@@ -139,8 +189,14 @@ def _is_own_include(line: bytes) -> bool:
     return bool(match and match[2] and not _HOST_HEADER.fullmatch(match[2]))
 
 
-def _cut_includes(data: bytes, out: bytearray, directives: Iterable[Span]) -> None:
-    """Blank the includes of host headers, and of device headers that nothing in `out` needs."""
+def _cut_includes(
+    data: bytes, out: bytearray, directives: Iterable[Span], elsewhere: frozenset[bytes]
+) -> tuple[re.Pattern[bytes], ...]:
+    """Blank the includes of host headers, and of device headers that nothing in `out` needs, and no word `elsewhere`.
+
+    Returns the uses for which the latter would have been kept.
+    """
+    unused: list[re.Pattern[bytes]] = []
     includes = [(d, m[1] or m[2] or b"") for d in directives if (m := _INCLUDE.match(data, d.start, d.end))]
     for directive, _ in includes:
         _blank(out, directive)
@@ -150,22 +206,32 @@ def _cut_includes(data: bytes, out: bytearray, directives: Iterable[Span]) -> No
         need = next((words for names, words in _ON_DEMAND if names.fullmatch(header)), None)
         if own and _FOR_DEVICE.fullmatch(header):  # the user's header may use it
             need = None
-        if need.search(kept) if need else not _HOST_HEADER.fullmatch(header):
+        if need is not None and not need.search(kept) and not any(map(need.search, elsewhere)):
+            unused.append(need)
+        elif need is not None or not _HOST_HEADER.fullmatch(header):
             out[directive.start : directive.end] = data[directive.start : directive.end]
+    return tuple(unused)
 
 
 class _Knife:
     """Decides which declarations of one file to keep."""
 
-    def __init__(self, data: bytes, code: bytes, macros: dict[bytes, Macro]) -> None:
-        self.data, self.code, self.macros = data, code, macros
+    def __init__(self, data: bytes, code: bytes, macros: dict[bytes, Macro], device_macros: frozenset[bytes]) -> None:
+        self.data, self.code, self.macros, self.device_macros = data, code, macros, device_macros
 
-    def cut(self, declarations: Iterable[Declaration], own_headers: bool) -> list[Span]:
-        """Return the spans to blank."""
+    def cut(
+        self, declarations: Iterable[Declaration], own_headers: bool, elsewhere: frozenset[bytes]
+    ) -> tuple[list[Span], frozenset[bytes]]:
+        """Return the spans to blank, and the names in them that device code elsewhere could have."""
         parts = [self.part(made, own_headers) for made in declarations]
+        optional = [p for p in parts if p.role in (_Role.EITHER, _Role.ON_DEMAND)]
+        lost_names = {name for part in parts if part.role is _Role.HOST for name in part.names}
+        free = [p for p in optional if p.mentions.isdisjoint(lost_names - p.names)]
+        free = [p for p in free if not _MAYBE_HOST.search(self.code, p.span.start, p.span.end)]
+        wanted = [p for p in free if not elsewhere.isdisjoint(p.names)]
         demanded = _closure(
-            [p for p in parts if p.role is _Role.DEVICE],
-            [p for p in parts if p.role in (_Role.EITHER, _Role.ON_DEMAND)],
+            [*(p for p in parts if p.role is _Role.DEVICE), *wanted],
+            [p for p in optional if not any(p is w for w in wanted)],
             lambda user, used: not user.mentions.isdisjoint(used.names),
         )
         kept_names = {name for part in demanded for name in part.names}
@@ -176,7 +242,8 @@ class _Knife:
             part.names -= kept_names
         lost = _closure(host, loose, lambda used, user: not user.mentions.isdisjoint(used.names - user.names))
         gone = {id(p) for p in lost} - {id(p) for p in demanded}
-        return [span for part in parts for span in ([part.span] if id(part) in gone else part.blanks)]
+        spared = frozenset(name for p in free if id(p) in gone for name in p.names)
+        return [span for part in parts for span in ([part.span] if id(part) in gone else part.blanks)], spared
 
     def part(self, made: Declaration, own_headers: bool) -> _Part:
         span, head = made.span, made.head
@@ -237,7 +304,7 @@ class _Knife:
             return _Role.DEVICE
         if b"__attribute__" in words and made.body and _DEVICE.search(code, 0, made.body.start - made.span.start):
             return _Role.DEVICE
-        if any(w not in self.macros and _DEVICE_MACRO.fullmatch(w) for w in made.words):
+        if any(map(self.is_device_macro, made.words)):
             return _Role.DEVICE
         if _is_type(made) or words & {b"using", b"typedef", b"concept", b"static_assert", b"asm", b"namespace"}:
             return _Role.EITHER
@@ -255,9 +322,14 @@ class _Knife:
         return any(
             not _DEVICE_WORDS.isdisjoint(_IDENTIFIER.findall(self.macros[word].body))
             if word in self.macros
-            else _DEVICE_MACRO.fullmatch(word) is not None
+            else self.is_device_macro(word)
             for word in words
         )
+
+    def is_device_macro(self, word: bytes) -> bool:
+        """Return True if a word is a macro of another file that means `__device__`, as that file or its name says."""
+        known = word in self.device_macros or _DEVICE_MACRO.fullmatch(word) is not None
+        return known and word not in self.macros
 
     def head_words(self, made: Declaration) -> set[bytes]:
         """Return the words of a head and of the macros among them."""
@@ -296,7 +368,7 @@ class _Knife:
         found: list[Span] = []
         lost: set[bytes] = set()
         left = [member for member in self.members(made) if not self.head_words(member) & _DEVICE_WORDS]
-        left = [member for member in left if member.declarator is not None]
+        left = [one for one in left if one.declarator is not None and not any(map(self.is_device_macro, one.words))]
         while fresh := [member for member in left if self.is_lost(member, lost)]:
             left = [member for member in left if member not in fresh]
             found += [member.span for member in fresh]
@@ -326,7 +398,10 @@ def _closure(roots: list[_Part], rest: list[_Part], leads: Callable[[_Part, _Par
 
 def _is_type(made: Declaration) -> bool:
     """Return True if this defines or declares a struct, class, union or enum."""
-    first = next((t.text for t in made.head if t.text not in _BEFORE_TYPE), b"")
+    texts = [token.text for token in made.head]
+    while len(texts) > 1 and texts[0] in _ALIGNED and texts[1] == b"()":  # `__align__(8) struct Pair {`
+        texts = texts[2:]
+    first = next((text for text in texts if text not in _BEFORE_TYPE), b"")
     if b"extern" in made.words and b"{}" not in made.words:
         return False  # a variable of such a type: `extern struct point* origin;`
     return first in _TYPES and made.body is None and (b"{}" in made.words or made.declarator is None)

@@ -7,6 +7,7 @@ code is wrong: such an error is the same in every compiler, and the first one re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from kernel_lsp.compiler.builds.build import Build
 from kernel_lsp.compiler.builds.cache import BuildCache
@@ -25,7 +26,9 @@ from kernel_lsp.compiler.headers.user import (
     includes_torch,
     sliced_headers,
     standard_headers,
+    told_apart,
     user_headers,
+    with_whole_paths,
 )
 from kernel_lsp.compiler.toolchain.file_cache import cache_key
 from kernel_lsp.compiler.toolchain.target import target_of, wider_target
@@ -34,7 +37,7 @@ from kernel_lsp.compiler.toolchain.tools import Tool, tool
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels
 from kernel_lsp.source.outline import open_braces
-from kernel_lsp.source.slicing import same_code, slice_device
+from kernel_lsp.source.slicing import device_slice, find_device_macros, same_code
 from kernel_lsp.source.text import Lines
 
 _DEFAULTS = BuildOptions()
@@ -64,7 +67,7 @@ def build_cuda(
     """
     headers = user_headers(source, options.include_dirs)
     options = options.for_code((source.text, *(header.text for header in headers)))
-    sliced = slice_device(source.text)
+    sliced = _sliced(source.text, source.path.parent, headers)
     nvcc = tool("nvcc")
     arch = target_of(arch, (sliced, *(header.text for header in headers)), options.targets)
     made_of = (*_made_of(source, arch, names, options, headers, nvcc), *(["spare"] if spare_headers else []))
@@ -95,14 +98,14 @@ def _climb_down(
 ) -> Build:
     locate = _locator(source)
     folders = (source.path.parent, *options.include_dirs)
-    cut = sliced_headers(headers, slice_device)
+    cut = sliced_headers(headers, sliced)
     texts = (source.text, *(header.text for header in headers))
     brought = headers_brought(texts, names, (sliced, *(header.text for header in cut)))
     cub = cub_header(texts)
 
     absent = substitutes(source, headers, folders, include_folders) if spare_headers else ()
     build = compile_nvrtc(
-        sliced,
+        with_whole_paths(sliced, source.path.parent),
         str(source.path),
         arch,
         names=names,
@@ -151,27 +154,47 @@ def build_included(
         before: the text of that file above the include.
         arch: see `build_cuda`, as `names` and `options`.
     """
-    above = before.text.encode() + b"\n"
-    # Both are sliced together, since a slice keeps only those CUDA headers that its code uses.
-    sliced = slice_device(above.decode() + source.text).encode()
+    above = told_apart(before.text, before.path.parent).encode() + b"\n"
     headers = user_headers(source, options.include_dirs)
     others = tuple(one for one in user_headers(before, options.include_dirs) if one not in headers)
+    # Both are sliced together, since a slice keeps only those CUDA headers that its code uses.
+    both = above.decode() + told_apart(source.text, source.path.parent)
+    sliced = _sliced(both, source.path.parent, (*headers, *others)).encode()
     options = options.for_code((source.text, before.text, *(header.text for header in (*headers, *others))))
     arch = target_of(arch, (sliced.decode(), *(header.text for header in (*headers, *others))), options.targets)
-    preface = UserHeader(f"{before.path.name} above {source.path.name}", before.path, sliced[: len(above)].decode())
+    first, rest = sliced[: len(above)].decode(), sliced[len(above) :].decode()
+    first, rest = with_whole_paths(first, before.path.parent), with_whole_paths(rest, source.path.parent)
+    preface = UserHeader(f"{before.path.name} above {source.path.name}", before.path, first)
     still_open = open_braces(
         sliced[: len(above)]
     )  # a namespace or `extern "C"` that the other file closes further down
-    return compile_nvrtc(
-        sliced[len(above) :].decode() + "\n" * bool(still_open) + "}" * still_open,
+    folders = (source.path.parent, *options.include_dirs, before.path.parent)
+    cut = sliced_headers((*headers, *others), sliced.decode())
+    texts = (source.text, before.text, *(header.text for header in (*headers, *others)))
+    brought = headers_brought(texts, names, (sliced.decode(), *(header.text for header in cut)))
+    cub = cub_header(texts)
+    absent = {
+        one.name: one
+        for file in (source, before)
+        for one in substitutes(file, (*headers, *others), folders, include_folders)
+    }
+    build = compile_nvrtc(
+        rest + "\n" * bool(still_open) + "}" * still_open,
         str(source.path),
         arch,
         names=names,
-        options=(*options.all_flags, f"--pre-include={preface.name}"),
-        include_dirs=(source.path.parent, *options.include_dirs, before.path.parent),
-        headers=(preface, *by_name(sliced_headers((*headers, *others), slice_device))),
+        options=(*options.all_flags, *(f"--pre-include={name}" for name in (*brought, preface.name))),
+        include_dirs=folders,
+        headers=(preface, *by_name(cut), *absent.values(), *((cub,) if cub else ())),
         locate=_locator(source),
     )
+    return told(build, source, headers) if absent else build
+
+
+def _sliced(text: str, folder: Path, headers: Sequence[UserHeader]) -> str:
+    """Return the device code of a file in a folder that includes `headers`."""
+    macros = find_device_macros(header.text for header in headers)
+    return device_slice(told_apart(text, folder), device_macros=macros).text
 
 
 def _made_of(

@@ -31,6 +31,7 @@ _OPTIONS = (
     "--diag-suppress=177",
     "--device-as-default-execution-space",  # so that helpers need no `__device__`
 )
+_WIDE = re.compile(r"\b__u?int128(?:_t)?\b")  # which NVRTC knows only where it is told so
 _PLAIN_OPTIONS = frozenset(("-std=c++17", "-std=c++20"))
 # What may mean another thing where the prelude has found headers of CCCL's, though it compiles without them.
 _ASKS_FOR_HEADERS = re.compile(r"__has_include|\bnamespace\s+cuda\b|\bcuda\s*::|CCCL|LIBCUDACXX")
@@ -128,9 +129,11 @@ def _compile(
     """Compile with headers from these folders alone; see `compile_nvrtc`."""
     start = time.perf_counter()
     instances = list(dict.fromkeys(name for name in names if "<" in name))
+    texts = (source, *(header.text for header in headers))
     arguments = [
         f"--gpu-architecture={arch}",
         *_OPTIONS,
+        *(["--device-int128"] if any(map(_WIDE.search, texts)) else []),
         *options,
         *(f"--include-path={folder}" for folder in folders),
     ]

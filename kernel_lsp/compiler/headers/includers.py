@@ -12,6 +12,7 @@ from kernel_lsp.source.language import compiled_suffixes
 
 _HEADERS = (".cuh", ".h", ".hpp", ".hh")
 _HOST = (".cpp", ".cc")
+_BRANCH = re.compile(r"^[ \t]*#[ \t]*(if|endif)", re.MULTILINE)
 _FOLDERS_UP, _MOST_READ, _MOST_BYTES, _MOST = 3, 100, 1 << 20, 4
 
 
@@ -39,14 +40,19 @@ def including_files(source: SourceFile, folders: Sequence[Path] = ()) -> tuple[S
 
 
 def text_before(source: SourceFile, includer: SourceFile) -> SourceFile:
-    """Return the text of `includer` above its include of `source`, without includes of other kernel headers."""
+    """Return the text of `includer` above its include of `source`, without includes of other kernel headers.
+
+    Conditions that are open there, as an include guard is, are closed at its end.
+    """
     text = includer.text.encode()
     for match in INCLUDE.finditer(includer.text):
         line = SourceFile(includer.path, match[0])
         headers = user_headers(line)
         start, end = (len(includer.text[:at].encode()) for at in match.span())
         if source.path.resolve() in {header.path for header in headers}:
-            return SourceFile(includer.path, text[:start].decode())
+            above = text[:start].decode()
+            still_open = sum(1 if mark == "if" else -1 for mark in _BRANCH.findall(above))
+            return SourceFile(includer.path, above + "\n#endif" * still_open)
         if any("__global__" in header.text for header in headers):
             text = text[:start] + blanked(text[start:end]) + text[end:]
     return SourceFile(includer.path, "")

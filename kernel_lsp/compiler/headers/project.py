@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kernel_lsp.compiler.headers.user import includes_of, resolve
+from kernel_lsp.compiler.headers.user import includes_of, is_of_system, resolve
 from kernel_lsp.source.candidate import SourceFile
 
 _LEVELS = 6
@@ -28,10 +28,6 @@ _TOP = ("LICENSE", "LICENSE.txt", "LICENSE.md")  # of a project, where no root i
 _PACKAGE = ("pyproject.toml", "setup.py")  # of a project too, or of one of its parts, as in FlashAttention's `hopper`
 # Headers of the toolkit, PyTorch and the system, which are no part of a project; those of C++ have no suffix.
 _OF_OTHERS = re.compile(r"(?:cuda|cub|thrust|torch|ATen|c10|sys|bits)/.*|[^.]*")
-_OF_C = re.compile(  # and of POSIX, in angle brackets
-    r"(?:assert|complex|ctype|errno|fenv|float|inttypes|limits|locale|math|setjmp|signal|std\w+|string|strings|time"
-    r"|dirent|dlfcn|fcntl|getopt|glob|libgen|malloc|memory|omp|poll|pthread|regex|sched|semaphore|syslog|unistd|wchar)\.h"
-)
 
 
 def include_folders(files: Sequence[SourceFile], named: Sequence[Path]) -> tuple[Path, ...]:
@@ -53,7 +49,7 @@ def include_folders(files: Sequence[SourceFile], named: Sequence[Path]) -> tuple
             folder, text = pending.pop()
             for name, quoted in includes_of(text):
                 path = resolve(name, file, folders, folder if quoted else None)
-                if path is None and not quoted and _OF_C.fullmatch(name):
+                if path is None and is_of_system(name, quoted=quoted):
                     continue
                 if path is None and (guess := nearby.find(name)) is not None:
                     folders.append(guess)

@@ -1,12 +1,14 @@
 """Finds and reads the user's own headers, without a compiler."""
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_lsp.compiler.headers.prelude import ATEN_HEADER, DEVICE_HEADER, HALF_HEADER, MATH_FUNCTIONS
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.slicing import device_slice, find_device_macros, words_of
 
 _TORCH = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<](?:torch|ATen|c10)/', re.MULTILINE)
 # Host headers that, as PyTorch's, also include CUDA's 16-bit float types, which device code then uses.
@@ -57,6 +59,11 @@ _STANDARD = re.compile(
 _BROUGHT_BY_TORCH = ("array", "functional", "stdexcept", "string", "tuple", "type_traits", "utility", "vector")
 _HALF = re.compile(r"\b(?:__half|half)2?\b|\b(?:__)?nv_bfloat16")
 TORCH_HALF = re.compile(r"\b(?:c10|at|torch)::(?:Half|BFloat16)\b")
+_OF_C = re.compile(  # and of POSIX
+    r"(?:assert|complex|ctype|errno|fenv|float|inttypes|limits|locale|math|setjmp|signal|std\w+|string|strings|time"
+    r"|dirent|dlfcn|fcntl|getopt|glob|libgen|malloc|memory|omp|poll|pthread|regex|sched|semaphore|syslog|unistd|wchar)\.h"
+)
+_OF_CUDA = re.compile(r"(?:cuda|cudaTypedefs|cuda_\w+|vector_types|driver_types|device_\w+|math_\w+)\.h")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
 
 
@@ -76,7 +83,7 @@ def user_headers(source: SourceFile, folders: Sequence[Path] = ()) -> tuple[User
     Headers of the toolkit and the host are left out: the compiler's version identifies them.
     """
     found: dict[tuple[str, Path], UserHeader] = {}
-    pending = [(source.path.parent, source.text)]
+    pending = [(source.path.parent, told_apart(source.text, source.path.parent))]
     while pending:
         folder, text = pending.pop()
         for name, quoted in includes_of(text):
@@ -84,7 +91,7 @@ def user_headers(source: SourceFile, folders: Sequence[Path] = ()) -> tuple[User
             if path is None or (name, path) in found:
                 continue
             try:
-                content = path.read_text(encoding="utf-8", errors="replace")
+                content = told_apart(path.read_text(encoding="utf-8", errors="replace"), path.parent)
             except OSError:
                 continue  # the compiler will report it at the right line
             found[name, path] = UserHeader(name, path, content)
@@ -92,28 +99,81 @@ def user_headers(source: SourceFile, folders: Sequence[Path] = ()) -> tuple[User
     return tuple(sorted(found.values(), key=lambda header: (header.name, header.path)))
 
 
-def sliced_headers(headers: Sequence[UserHeader], slice_device: Callable[[str], str]) -> tuple[UserHeader, ...]:
-    """Return `headers` with host code blanked."""
-    return tuple(UserHeader(header.name, header.path, slice_device(header.text)) for header in headers)
+def told_apart(text: str, folder: Path) -> str:
+    """Return a text that includes as `"./math.h"` what lies beside it under the name of a header of C's or CUDA's.
+
+    NVRTC knows the headers that it is given by their names, wherever they are included from.
+    """
+
+    def renamed(include: re.Match[str]) -> str:
+        name = include[1]
+        if not name or not is_of_system(name) or not (folder / name).is_file():
+            return include[0]
+        return include[0].replace(f'"{name}"', f'"./{name}"')
+
+    return INCLUDE.sub(renamed, text)
+
+
+def is_of_system(name: str, *, quoted: bool = False) -> bool:
+    """Return True if a header of the CUDA runtime's has this name, or one of C's or POSIX' unless it is in quotes."""
+    return _OF_CUDA.fullmatch(name) is not None or (not quoted and _OF_C.fullmatch(name) is not None)
+
+
+def sliced_headers(headers: Sequence[UserHeader], sliced: str) -> tuple[UserHeader, ...]:
+    """Return `headers` with host code blanked, but for what the device code of others, and of `sliced`, mentions."""
+    macros = find_device_macros((sliced, *(header.text for header in headers)))
+    found = [device_slice(header.text, device_macros=macros) for header in headers]
+    kept = [frozenset[bytes]()] * len(headers)
+    fresh = words_of(sliced).union(*(words_of(cut.text) for cut in found))
+    while fresh:
+        wanted = [cut.wanted(fresh) for cut in found]
+        fresh = frozenset()
+        for at, names in enumerate(wanted):
+            if names:
+                kept[at] |= names
+                found[at] = device_slice(headers[at].text, kept[at], macros)
+                fresh |= words_of(found[at].text)
+    return tuple(replace(header, text=cut.text) for header, cut in zip(headers, found, strict=True))
 
 
 def by_name(headers: Sequence[UserHeader]) -> tuple[UserHeader, ...]:
     """Return `headers` for a compiler that knows them by their names alone.
 
     There are none if a name stands for two files, which only the file system can tell apart. A file that is included by
-    several names has its text under the first, for `#pragma once` to see.
+    several names has its text under its whole path, for `#pragma once` to see, and so has one whose name says where it
+    lies from the including file: NVRTC follows `..` in names from the working directory, and crashes above the root.
     """
     if len({header.name for header in headers}) < len(headers):
         return ()
-    first: dict[Path, str] = {}
+    names = Counter(header.path for header in headers)
+    found: dict[str, UserHeader] = {}
     for header in headers:
-        first.setdefault(header.path, header.name)
-    return tuple(
-        header
-        if header.name == first[header.path]
-        else UserHeader(header.name, header.path, f'#include "{first[header.path]}"\n')
-        for header in headers
-    )
+        whole = str(header.path)
+        relative = _is_relative(header.name)
+        if relative or names[header.path] > 1:
+            text = with_whole_paths(header.text, header.path.parent)
+            found[whole] = UserHeader(whole, header.path, text)
+            if not relative:
+                found[header.name] = UserHeader(header.name, header.path, f'#include "{whole}"\n')
+        else:
+            found[header.name] = replace(header, text=with_whole_paths(header.text, header.path.parent))
+    return tuple(found.values())
+
+
+def with_whole_paths(text: str, folder: Path) -> str:
+    """Return a text that includes by their whole paths the files that it names by `./` or `../`, from its folder."""
+
+    def whole(include: re.Match[str]) -> str:
+        name = include[1]
+        if not name or not _is_relative(name) or not (folder / name).is_file():
+            return include[0]
+        return include[0].replace(f'"{name}"', f'"{(folder / name).resolve()}"')
+
+    return INCLUDE.sub(whole, text)
+
+
+def _is_relative(name: str) -> bool:
+    return name.startswith("./") or ".." in Path(name).parts
 
 
 def headers_brought(texts: Sequence[str], names: Sequence[str] = (), device: Sequence[str] = ()) -> tuple[str, ...]:
@@ -131,7 +191,7 @@ def headers_brought(texts: Sequence[str], names: Sequence[str] = (), device: Seq
     if any(map(_DRIVER.search, texts)) and any(map(_BRINGS_DRIVER.search, texts)):
         used.append("cuda.h")
     if includes_torch(texts):
-        if any(map(_OF_ATEN.search, device)):
+        if any(map(_OF_ATEN.search, (*device, *names))):
             used.append(ATEN_HEADER)
         if any(map(_OF_DEVICE.search, device)) and not any(map(_DEFINES_ONE.search, texts)):
             used.append(DEVICE_HEADER)

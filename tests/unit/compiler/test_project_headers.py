@@ -101,7 +101,7 @@ def test_host_code_is_cut_from_headers_in_angle_brackets_beside_the_file(tmp_pat
     """The compilers search the file's folder for these too."""
     kernel = _file(tmp_path / "k.cu", "#include <ops.cuh>\n__global__ void k(int* x) { *x = N; }\n")
     _file(tmp_path / "ops.cuh", '#define N 2\ninline void stop() { throw std::logic_error("stop"); }\n')
-    (header,) = sliced_headers(user_headers(kernel), slice_device)
+    (header,) = sliced_headers(user_headers(kernel), slice_device(kernel.text))
     assert "throw" not in header.text
     build = build_cuda(kernel, "sm_90")
     assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
@@ -243,3 +243,78 @@ def test_of_a_build_that_lacks_a_header_only_that_is_told(tmp_path: Path) -> Non
     assert build.binary is None
     assert [(d.severity, d.line) for d in build.diagnostics if d.severity is not Severity.ERROR] == []
     assert not any("compiled without" in d.message for d in build.diagnostics)
+
+
+def test_a_header_of_cudas_in_quotes_is_no_neighbours_of_the_same_name(tmp_path: Path) -> None:
+    """Its folder would stand for CUDA's own header wherever that is included."""
+    (tmp_path / "LICENSE").touch()
+    _file(tmp_path / "util/cuda_runtime.h", "#error not this one\n")
+    kernel = _file(tmp_path / "k.cu", '#include "cuda_runtime.h"\n__global__ void k(int* x) { *x = 1; }\n')
+    assert include_folders((kernel,), ()) == ()
+
+
+def test_a_header_may_be_called_as_one_of_the_systems_and_lie_above_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVRTC knows headers by their names, and follows `..` in them from the working directory, up to a crash."""
+    _file(tmp_path / "common.h", "#pragma once\n#define ONE 1\n")
+    _file(tmp_path / "util/math.h", '#pragma once\n#include "../common.h"\nconstexpr int two() { return ONE + 1; }\n')
+    _file(tmp_path / "util/more.h", '#include "math.h"\n#include "../common.h"\n')
+    kernel = _file(
+        tmp_path / "a/b/k.cu",
+        '#include <math.h>\n#include "../../util/more.h"\n#include "../../common.h"\n'
+        "__global__ void k(float* x) { *x = sqrtf(*x) + two() * ONE; }\n",
+    )
+    monkeypatch.chdir("/")
+    build = build_cuda(kernel, "sm_90")
+    assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
+
+
+def test_what_device_code_of_another_file_mentions_is_kept_in_a_header(tmp_path: Path) -> None:
+    _file(
+        tmp_path / "types.h",
+        "#include <cooperative_groups.h>\n"
+        "struct Step { static constexpr int of(int x) { return x + 1; } };\n"
+        "struct Unused { int of(int x) { return x; } };\n"
+        'struct Named { void* open() { REFUSE("a device"); } };\n'
+        "#define STEP(x) Step::of(x)\n#define REFUSE(x) throw std::runtime_error(x)\n",
+    )
+    kernel = _file(
+        tmp_path / "k.cu",
+        '#include "types.h"\n__global__ void k(int* x, int Named) {\n'
+        "  cooperative_groups::this_thread_block().sync();\n  *x = STEP(*x) + Named;\n}\n",
+    )
+    (header,) = sliced_headers(user_headers(kernel), slice_device(kernel.text))
+    assert ("struct Step" in header.text, "Unused" in header.text, 'runtime_error("' in header.text) == (
+        True,
+        False,
+        False,
+    )
+    build = build_cuda(kernel, "sm_90")
+    assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
+
+
+def test_the_include_guard_of_an_including_file_is_closed(tmp_path: Path) -> None:
+    part = _file(tmp_path / "part.cuh", "__global__ void k(Node* x) { x->key = 1; }\n")
+    _file(
+        tmp_path / "all.cu",
+        '#ifndef ALL\n#define ALL\n#include <type_traits>\nstruct Node { int key; };\n#include "part.cuh"\n#endif\n',
+    )
+    build = build_included(part, text_before(part, including_files(part)[0]), "sm_90")
+    assert build.binary is not None, build.log
+
+
+def test_macros_of_one_header_mark_device_functions_in_another(tmp_path: Path) -> None:
+    _file(tmp_path / "words.h", "#define ON_GPU __device__ \\\n  __forceinline__\n")
+    _file(
+        tmp_path / "ops.h",
+        '#include "words.h"\nON_GPU int twice(int x) { return 2 * x; }\n'
+        "struct Word { ON_GPU static int of(int x) {\n#ifdef __CUDA_ARCH__\n return x;\n#else\n"
+        " return std::abs(x);\n#endif\n } void print() { std::puts(0); } };\n",
+    )
+    text = (
+        '#include "ops.h"\nON_GPU int once(int x) { return Word::of(x); }\n'
+        "__global__ void k(int* x) { *x = twice(once(*x)); }\n"
+    )
+    build = build_cuda(_file(tmp_path / "k.cu", text), "sm_90")
+    assert (build.way, build.binary is not None) == ("nvrtc", True), build.log

@@ -222,3 +222,8 @@ def test_a_macro_with_a_definition_for_device_code_makes_device_code() -> None:
 
 def test_a_variable_of_a_type_that_another_file_has_is_the_hosts() -> None:
     assert kept("extern struct cudaGraphicsResource *vbo; __global__ void k() {}") == "__global__ void k() {}"
+
+
+def test_a_type_whose_alignment_comes_first_is_a_type() -> None:
+    text = "__align__(8) struct Pair { int at; float value; };\n__device__ Pair first(int x) { return {x, 1}; }\n"
+    assert slice_device(text) == text
