@@ -17,6 +17,8 @@ _BUILTIN = re.compile(
     r"(?:const\s+)?(?:unsigned\s+|signed\s+)?(?:float|double|int|long|long long|short|char|bool|half|__half|size_t"
     r"|__nv_bfloat16|u?int\d+_t|half2|__half2|float[24]|__nv_bfloat162|unsigned)\s*|true|false"
 )
+_DISPATCHED = re.compile(r"\bscalar_t(?:_\w+)?\b")  # by AT_DISPATCH_... of PyTorch's, or macros made of it
+_OF_ATEN = re.compile(r"(?<![:\w])(?=(?:acc_type|opmath_type)\s*<)")
 _SIZES = {"float": 4, "double": 8, "int": 4, "half": 2, "__half": 2, "scalar_t": 4, "float4": 16, "float2": 8}
 _SIZEOF = re.compile(r"\bsizeof\s*\(\s*(\w+)\s*\)")
 _CAST = re.compile(r"\(\s*(?:unsigned\s+)?(?:int|size_t|unsigned|long)\s*\)|static_cast\s*<\s*[\w\s]+\s*>")
@@ -218,10 +220,16 @@ class _Scope:
         """Return a template's argument as a type or number; None if it cannot be read."""
         if _BUILTIN.fullmatch(written):
             return written
-        if written == "scalar_t" and "AT_DISPATCH" in self.function:
+        if (dispatched := "DISPATCH" in self.function) and _DISPATCHED.fullmatch(written):
             return "float"
-        number = self.number(written)
-        return substituted(written, self.function, self.file, self.meant) if number is None else str(number)
+        if (number := self.number(written)) is not None:
+            return str(number)
+        text = substituted(written, self.function, self.file, self.meant)
+        if text is not None and dispatched:
+            text = _OF_ATEN.sub("at::", _DISPATCHED.sub("float", text))
+        # A parameter of the host function that no call has a value for, as where only a macro calls it.
+        open_ones = set(parameters_of(self.function))
+        return None if text is None or not open_ones.isdisjoint(re.findall(r"\w+", text)) else text
 
     def _evaluated(self, node: ast.expr, depth: int) -> int | None:
         match node:

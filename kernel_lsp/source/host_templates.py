@@ -7,9 +7,10 @@
 import re
 from collections.abc import Mapping
 
+from kernel_lsp.source.template_arguments import FUNCTION
 from kernel_lsp.source.text import between_commas
 
-_TEMPLATE = re.compile(r"\s*template\s*<([^<>{}()]*)>")
+_TEMPLATE = re.compile(r"\s*template\s*<")
 _PARAMETER = re.compile(r"(?:typename|class|(?:unsigned\s+)?\w+)\s+(\w+)\s*(?:=.*)?", re.DOTALL)
 _MOST = 4
 
@@ -17,8 +18,10 @@ _MOST = 4
 def parameters_of(function: str) -> tuple[str, ...]:
     """Return the names of the template parameters with which the text of a function begins; empty if it has none."""
     head = _TEMPLATE.match(function)
-    names = [_PARAMETER.fullmatch(part.strip()) for part in head[1].split(",")] if head else []
-    return tuple(name[1] for name in names if name) if all(names) else ()
+    end = _closing(function, head.end() - 1) if head else 0
+    parts = between_commas(function[head.end() : end - 1], "(<[{", ">)]}") if head and end else []
+    names = [FUNCTION.fullmatch(part.strip()) or _PARAMETER.fullmatch(part.strip()) for part in parts]
+    return tuple(name[1] for name in names if name is not None) if all(names) else ()
 
 
 def calls_of(name: str, file: str) -> tuple[tuple[int, tuple[str, ...]], ...]:

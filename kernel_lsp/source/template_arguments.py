@@ -5,7 +5,7 @@ one is wanted, else a usual value for the parameter's name. Assumed arguments ar
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kernel_lsp.source.cuda_classes import Class, functor, template_argument
 from kernel_lsp.source.kernel import Kernel
@@ -13,6 +13,8 @@ from kernel_lsp.source.text import behind_brackets, between_commas
 
 _TYPE = re.compile(r"(?:typename|class)\b\s*(?P<pack>\.\.\.)?\s*(?P<name>\w+)?\s*(?:=\s*(?P<default>.+))?", re.DOTALL)
 _VALUE = re.compile(r"(?P<kind>.+?)\s*(?P<pack>\.\.\.)?\s*\b(?P<name>\w+)\s*(?:=\s*(?P<default>.+))?", re.DOTALL)
+FUNCTION = re.compile(r"[^()]+\(\s*[*&]\s*(?P<name>\w+)\s*\)\s*\(.*\)", re.DOTALL)
+"""A parameter that is a function: `float (*Act)(float, const Scale &)`."""
 _WHOLE = re.compile(r"(?:(?:unsigned|signed|long|short|int|char|size_t|uint|u?int\d+_t)\b\s*)+")
 _USUAL = (
     (r"threads|block_?size|^tpb$", 256),
@@ -38,6 +40,29 @@ _ATTEMPTS: tuple[tuple[str, int | None], ...] = (
 )
 """For each attempt the type to use for type parameters and the number for integers; None: by the parameter's name."""
 ATTEMPTS = len(_ATTEMPTS)
+_ENUMERATORS = 3  # of an enumeration, that are tried in turn
+_UNSCOPED = re.compile(r"(?<![:\w])[A-Za-z_]\w*(?!\w|\s*::)")
+_PLAIN_WORDS = frozenset(
+    (
+        *(
+            "bool",
+            "char",
+            "const",
+            "double",
+            "false",
+            "float",
+            "float2",
+            "float4",
+            "half",
+            "half2",
+            "__half",
+            "__half2",
+        ),
+        *("int", "long", "nullptr", "short", "signed", "size_t", "true", "unsigned", "void"),
+        *("__nv_bfloat16", "__nv_bfloat162", "int8_t", "int16_t", "int32_t", "int64_t"),
+        *("uint8_t", "uint16_t", "uint32_t", "uint64_t"),
+    )
+)
 _INDEX = re.compile(r"(?i)^i(?:nd|dx)?_?t$|idx|index|stride|offset|size")  # a type of numbers that count
 
 
@@ -56,7 +81,7 @@ def instance_of(
         None where nothing can be assumed for a parameter: a template, of which the file has none that fits.
     """
     kind, number = _ATTEMPTS[attempt]
-    own = {text.partition("=")[0].split()[-1] for text in kernel.template_parameters}
+    own = {_name_of(text) for text in kernel.template_parameters}
     arguments: list[str] = []
     assumed: list[str] = []
     for at, text in enumerate(kernel.template_parameters):
@@ -67,6 +92,11 @@ def instance_of(
                 return None
             arguments.append(given)
             assumed.append(f"{parameter.split()[-1]}={given}")
+            continue
+        if (function := FUNCTION.fullmatch(parameter)) is not None:
+            given = told[at] if at < len(told) else None
+            arguments.append(given or "nullptr")
+            assumed += [] if given else [f"{function['name']}=nullptr"]
             continue
         found = _TYPE.fullmatch(parameter) or _VALUE.fullmatch(parameter)
         if found is None or "<" in parameter.partition("=")[0]:
@@ -82,7 +112,7 @@ def instance_of(
                 plain = "int" if _INDEX.search(name) else kind
                 usual = functor(name, kind, kernel.name, classes, attempt) or plain
             else:
-                usual = _value(found["kind"], found["name"], number, kernel.name if attempt % 2 == 0 else "")
+                usual = _value(found["kind"], found["name"], number, attempt % _ENUMERATORS)
             written = found["default"] or usual
             assumed.append(f"{found['name'] or 'a type'}={written}")
         arguments.append(written)
@@ -94,7 +124,7 @@ def overload_of(kernel: Kernel, instance: str) -> str:
 
     It is a name where the types of the parameters depend on more than the template's arguments.
     """
-    names = [text.partition("=")[0].split()[-1] for text in kernel.template_parameters]
+    names = [_name_of(text) for text in kernel.template_parameters]
     given = between_commas(instance.partition("<")[2][:-1], "<([", ">)]")
     arguments = dict(zip(names, (one.strip() for one in given), strict=False))
     if any("..." in text for text in kernel.template_parameters) or len(arguments) < len(names):
@@ -104,18 +134,38 @@ def overload_of(kernel: Kernel, instance: str) -> str:
     return f"(void (*)({', '.join(plain)})){instance}"
 
 
+def scopes_of(instances: Iterable[str]) -> tuple[str, ...]:
+    """Return the namespaces of templates whose arguments are names without one: these are meant to be looked up there.
+
+    Args:
+        instances: as launches, or `overload_of`, write them.
+    """
+    found: list[str] = []
+    for instance in instances:
+        plain, _, arguments = without_cast(instance).partition("<")
+        parts = plain.split("::")[:-1]
+        if set(_UNSCOPED.findall(arguments)) - _PLAIN_WORDS:
+            found += ["::".join(parts[: at + 1]) for at in range(len(parts))]
+    return tuple(dict.fromkeys(one for one in found if one))
+
+
 def without_cast(expression: str) -> str:
     """Return the instance in an expression that `overload_of` has made."""
     return expression if not expression.startswith("(") else expression[behind_brackets(expression) :]
 
 
-def _value(kind: str, name: str, number: int | None, beside: str) -> str:
-    """Return a value for a template parameter that is not a type; an enumeration is of the namespace of `beside`."""
+def _name_of(parameter: str) -> str:
+    """Return the name of a template parameter; its last word where it has none."""
+    function = FUNCTION.fullmatch(parameter.strip())
+    return function["name"] if function else parameter.partition("=")[0].split()[-1]
+
+
+def _value(kind: str, name: str, number: int | None, enumerator: int) -> str:
+    """Return a value for a template parameter that is not a type; one of an enumeration as its number."""
     plain = re.sub(r"\b(?:const|constexpr)\b", "", kind).strip()
     if plain == "bool":
         return "false" if number is None else "true"
     if not _WHOLE.fullmatch(plain):
-        scope = beside.rpartition("::")[0]
-        return f"({scope}::{plain})0" if scope and "::" not in plain else f"({plain})0"
+        return f"({plain}){enumerator}"
     usual = next((value for pattern, value in _USUAL if re.search(pattern, name, re.IGNORECASE)), 4)
     return str(usual if number is None else number)

@@ -38,6 +38,7 @@ from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels
 from kernel_lsp.source.outline import open_braces
 from kernel_lsp.source.slicing import device_slice, find_device_macros, same_code
+from kernel_lsp.source.template_arguments import scopes_of
 from kernel_lsp.source.text import Lines
 
 _DEFAULTS = BuildOptions()
@@ -104,6 +105,7 @@ def _climb_down(
     cub = cub_header(texts)
 
     absent = substitutes(source, headers, folders, include_folders) if spare_headers else ()
+    sliced += _looked_up(names)
     build = compile_nvrtc(
         with_whole_paths(sliced, source.path.parent),
         str(source.path),
@@ -179,7 +181,7 @@ def build_included(
         for one in substitutes(file, (*headers, *others), folders, include_folders)
     }
     build = compile_nvrtc(
-        rest + "\n" * bool(still_open) + "}" * still_open,
+        rest + "\n" * bool(still_open) + "}" * still_open + _looked_up(names),
         str(source.path),
         arch,
         names=names,
@@ -195,6 +197,13 @@ def _sliced(text: str, folder: Path, headers: Sequence[UserHeader]) -> str:
     """Return the device code of a file in a folder that includes `headers`."""
     macros = find_device_macros(header.text for header in headers)
     return device_slice(told_apart(text, folder), device_macros=macros).text
+
+
+def _looked_up(names: Sequence[str]) -> str:
+    """Return the text, for the end of a file, with which the arguments of instances are found where launches have
+    them: in the namespaces of their kernels.
+    """
+    return "".join(f"\nusing namespace {scope};" for scope in scopes_of(names))
 
 
 def _made_of(

@@ -293,7 +293,7 @@ template <typename T> __global__ void pairs(T* x) { x[0] = __hadd2(x[0], x[1]); 
     assert [(one.kernel, one.problem) for one in assumed if not one.compiled] == []
     assert build.binary is not None
     assert len(build.binary.kernels) == 4
-    assert [one.types for one in assumed][2:] == [("T=float", "mode=(ops::Mode)0"), ("T=__half2",)]
+    assert [one.types for one in assumed][2:] == [("T=float", "mode=(Mode)0"), ("T=__half2",)]
 
 
 def test_templates_are_tried_together_and_only_those_that_errors_are_about_change(tmp_path: Path) -> None:
@@ -366,3 +366,70 @@ def test_an_instance_of_types_without_a_name_is_the_host_codes(tmp_path: Path) -
     assert build.binary is not None
     assert ([kernel.name for kernel in build.binary.kernels], assumed) == (["rows<Own>"], ())
     assert len(asked) == 2, "one instance that was assumed, and the file as it stands"
+
+
+def test_a_function_among_a_templates_parameters_is_that_of_an_instance_of_its_launcher() -> None:
+    text = """namespace ops {
+struct Scale { float by; };
+__device__ float scaled(float x, const Scale& scale) { return x * scale.by; }
+template <typename T, typename P, float (*Op)(float, const P&)> __global__ void told(T* x, P p) { *x = T(Op(*x, p)); }
+template <bool ON, typename P, float (*Op)(float, const P&)> __global__ void open(float* x, P p) {
+  if constexpr (ON) { *x = Op(*x, p); } else { *x += 1; }
+}
+template <typename P, float (*Op)(float, const P&)> void run(int kind, float* x, P p) {
+  SWITCH(kind, InputT, told<InputT, P, Op><<<1, 32>>>(x, p););
+}
+template void run<Scale, scaled>(int, float*, Scale);
+}
+"""
+    source = SourceFile(Path("k.cu"), text)
+    build, _, assumed = build_unlaunched(source, lambda names: build_cuda(source, "sm_90", names))
+    assert build.binary is not None
+    assert [(one.types, one.problem) for one in assumed] == [
+        (("T=float",), ""),
+        (("ON=false", "P=float", "Op=nullptr"), ""),
+    ]
+
+
+def test_an_enumerator_is_assumed_that_satisfies_the_kernels_assertions() -> None:
+    text = """enum Way { ROWS, COLUMNS };
+template <Way way> __global__ void k(int* x) { static_assert(way == COLUMNS, "columns only"); *x = way; }
+"""
+    source = SourceFile(Path("k.cu"), text)
+    _, _, (one,) = build_unlaunched(source, lambda names: build_cuda(source, "sm_90", names))
+    assert one.types == ("way=(Way)1",)
+
+
+def test_an_argument_that_only_a_macro_would_tell_is_not_known() -> None:
+    text = """template <typename T, int N> __global__ void k(T* x) { *x = N; }
+template <typename T, int bits> void launch(T* x) { k<T, bits><<<1, 32>>>(x); }
+#define MAKE(T, bits) template void launch<T, bits>(T*);
+"""
+    source = SourceFile(Path("k.cu"), text)
+    _, _, (one,) = build_unlaunched(source, lambda names: build_cuda(source, "sm_90", names))
+    assert (one.types, one.problem) == (("T=float", "N=4"), "")
+
+
+@pytest.mark.parametrize(
+    ("name", "dispatch", "kind"),
+    [("at::", "AT_DISPATCH_FLOATING_TYPES", "scalar_t"), ("", "DISPATCH_FLOAT", "scalar_t_0")],
+)
+def test_the_types_of_a_dispatch_are_filled_in_within_other_types(name: str, dispatch: str, kind: str) -> None:
+    text = f"""#include <ATen/ATen.h>
+template <typename T, typename A> __global__ void k(T* x) {{ A sum = *x; *x = sum; }}
+void run(at::Tensor x) {{
+  {dispatch}(x.scalar_type(), "k", [&] {{
+    using accscalar_t = {name}acc_type<{kind}, true>;
+    k<{kind}, accscalar_t><<<1, 32>>>(x.data_ptr<{kind}>());
+  }});
+}}
+"""
+    source = SourceFile(Path("k.cu"), text)
+    build, _, assumed = build_unlaunched(source, lambda names: build_cuda(source, "sm_90", names))
+    assert build.binary is not None, build.log
+    assert (build.way, [one.problem for one in assumed if one.problem]) == ("nvrtc", [])
+
+
+def test_128_bit_integers_are_known_to_the_compiler() -> None:
+    build = build_cuda(SourceFile(Path("k.cu"), "__global__ void k(unsigned __int128* x) { *x += 1; }\n"), "sm_90")
+    assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
