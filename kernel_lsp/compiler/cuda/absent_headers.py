@@ -13,10 +13,19 @@ from kernel_lsp.compiler.builds.build import Build, Diagnostic, Severity
 from kernel_lsp.compiler.headers.prelude import HOST_HEADERS
 from kernel_lsp.compiler.headers.user import UserHeader, includes_of, resolve
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.grammar import blanked
+from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.outline import code_only, outline
 from kernel_lsp.source.slicing import is_cut
+from kernel_lsp.source.text import Lines
 
 _ABSENT = re.compile(r"(?:could not|cannot) open source file|No such file or directory")
 _LIBRARY = re.compile(r"\b(curand|cufft|cublas|cusparse|cusolver)\w*\.h")
+_RANDOM = re.compile(r"\bcurand(?:_\w+|[A-Z]\w*)\b")
+RANDOM_HEADER = "curand_kernel.h"
+"""Of device code alone: nothing can stand for it."""
+LEFT_OUT = "it was not compiled:"
+_ADVICE = "it comes with a CUDA toolkit, or by `pip install nvidia"
 _MARK = "kernel_lsp_absent_header"
 _ASKED = re.compile(r'__has_include\s*\(\s*["<]([^">]+)[">]')
 
@@ -52,6 +61,46 @@ def substitutes(
     return tuple(found.values())
 
 
+def needs_random(texts: Iterable[str], known: Callable[[], Iterable[Path]]) -> bool:
+    """Return True if device code uses cuRAND's device functions and their header is in none of the folders."""
+    return any(map(_RANDOM.search, texts)) and not any((folder / RANDOM_HEADER).is_file() for folder in known())
+
+
+def without_random(sliced: str, gone: frozenset[str] = frozenset()) -> tuple[str, frozenset[str]]:
+    """Return device code without the functions and types that use cuRAND's, or one of the names `gone`; and the names
+    of all that is gone.
+    """
+    data = bytearray(sliced.encode())
+    names = set(gone)
+    left = list(outline(bytes(data)).declarations)
+    while True:
+        uses = re.compile(rf"{_RANDOM.pattern}|\b(?:{'|'.join(map(re.escape, sorted(names))) or '(?!)'})\b")
+        cut = [one for one in left if uses.search(code_only(bytes(data[one.span.start : one.span.end])).decode())]
+        if not cut:
+            return data.decode(), frozenset(names)
+        for made in cut:
+            left.remove(made)
+            data[made.span.start : made.span.end] = blanked(bytes(data[made.span.start : made.span.end]))
+            if made.declarator is not None:
+                names.add(made.head[made.declarator[0]].text.decode())
+
+
+def left_out(source: SourceFile, kernels: Iterable[Kernel], gone: frozenset[str]) -> tuple[Diagnostic, ...]:
+    """Return a warning for each kernel that is not compiled, since it uses cuRAND's device functions."""
+    lines = Lines(source.text.encode())
+    return tuple(
+        Diagnostic(
+            str(source.path),
+            *lines.position(kernel.name_span.start),
+            *lines.position(kernel.name_span.end),
+            Severity.WARNING,
+            f"{LEFT_OUT} it uses device functions of cuRAND, and `{RANDOM_HEADER}` is not here; {_ADVICE}-curand`",
+        )
+        for kernel in kernels
+        if kernel.name.rpartition("::")[2] in gone
+    )
+
+
 def told(build: Build, source: SourceFile, headers: Sequence[UserHeader]) -> Build:
     """Return a build with a warning at the include of each header that it was made without.
 
@@ -69,8 +118,7 @@ def _advised(said: Diagnostic) -> Diagnostic:
     library = _LIBRARY.search(said.message)
     if library is None:
         return said
-    advice = f"It comes with a CUDA toolkit, or by `pip install nvidia-{library[1]}`"
-    return replace(said, message=f"{said.message}. {advice}")
+    return replace(said, message=f"{said.message}. {_ADVICE[0].upper()}{_ADVICE[1:]}-{library[1]}`")
 
 
 def _at_include(said: Diagnostic, source: SourceFile, headers: Sequence[UserHeader]) -> Diagnostic:

@@ -14,6 +14,7 @@ from kernel_lsp.compiler.builds.assumed import NO_TIME, Assumed
 from kernel_lsp.compiler.builds.build import Build
 from kernel_lsp.compiler.builds.merging import launches_of
 from kernel_lsp.compiler.builds.plan import LaunchTrace
+from kernel_lsp.compiler.cuda.absent_headers import LEFT_OUT
 from kernel_lsp.compiler.cuda.trials import Choice, TemplateTrials, Way, made_in, names_in
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda_classes import Class, find_classes
@@ -70,7 +71,9 @@ def build_unlaunched(
     launches = tuple(launch for kernel in facts for launch in launches_of(kernel, written))
     made = made_in(build)
     for at, kernel in enumerate(kernels):
-        if at not in chosen and _short(kernel) not in made:
+        if why := _not_compiled(source, kernel, build):
+            chosen[at] = (None, why)
+        elif at not in chosen and _short(kernel) not in made:
             chosen[at] = (None, _left_out(source, kernel))
     assumed = tuple(_assumed(source, kernel, chosen.get(at)) for at, kernel in enumerate(kernels))
     needed = build.binary is not None and any(one.types or not one.compiled for one in assumed)
@@ -105,6 +108,13 @@ def _in_full(written: Sequence[HostLaunch], kernels: Sequence[Kernel]) -> tuple[
         plain = plain.strip()
         found.append(replace(one, kernel=names.get(plain.rpartition("::")[2], plain) + bracket + rest))
     return tuple(found)
+
+
+def _not_compiled(source: SourceFile, kernel: Kernel, build: Build) -> str:
+    """Return why the build says that it was made without a kernel; empty if it says nothing."""
+    line = Lines(source.text.encode()).position(kernel.name_span.start)[0]
+    said = (one.message for one in build.diagnostics if (one.path, one.line) == (str(source.path), line))
+    return next((message for message in said if message.startswith(LEFT_OUT)), "").removeprefix(LEFT_OUT).strip()
 
 
 def _left_out(source: SourceFile, kernel: Kernel) -> str:

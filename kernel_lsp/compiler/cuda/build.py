@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from kernel_lsp.compiler.builds.build import Build
 from kernel_lsp.compiler.builds.cache import BuildCache
 from kernel_lsp.compiler.builds.options import BuildOptions
-from kernel_lsp.compiler.cuda.absent_headers import is_absent, substitutes, told
+from kernel_lsp.compiler.cuda.absent_headers import is_absent, left_out, needs_random, substitutes, told, without_random
 from kernel_lsp.compiler.cuda.diagnostics import Locate
 from kernel_lsp.compiler.cuda.host_needs import wants_host_code
 from kernel_lsp.compiler.cuda.nvcc import compile_nvcc
@@ -38,7 +39,7 @@ from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels
 from kernel_lsp.source.outline import open_braces
 from kernel_lsp.source.slicing import device_slice, find_device_macros, same_code
-from kernel_lsp.source.template_arguments import scopes_of
+from kernel_lsp.source.template_arguments import scopes_of, without_cast
 from kernel_lsp.source.text import Lines
 
 _DEFAULTS = BuildOptions()
@@ -71,19 +72,43 @@ def build_cuda(
     sliced = _sliced(source.text, source.path.parent, headers)
     nvcc = tool("nvcc")
     arch = target_of(arch, (sliced, *(header.text for header in headers)), options.targets)
-    made_of = (*_made_of(source, arch, names, options, headers, nvcc), *(["spare"] if spare_headers else []))
+    random = spare_headers and needs_random((sliced, *(header.text for header in headers)), include_folders)
+    marks = [mark for mark, holds in (("spare", spare_headers), ("no random", random)) if holds]
+    made_of = (*_made_of(source, arch, names, options, headers, nvcc), *marks)
     # A build of the device code alone is valid whatever the host code is; a failure or a build of the whole file is
     # not.
     by_slice, by_file = cache_key((*made_of, same_code(sliced))), cache_key((*made_of, "whole", source.text))
     if cache is not None and (known := cache.get(by_slice) or cache.get(by_file)):
         return known
-    climb = partial(_climb_down, source, sliced, names=names, options=options, headers=headers, nvcc=nvcc)
+    way = _without_random if random else _climb_down
+    climb = partial(way, source, sliced, names=names, options=options, headers=headers, nvcc=nvcc)
     build = climb(arch=arch, spare_headers=spare_headers)
     if build.binary is None and (wider := wider_target(arch, build.log)) is not None:
         build = climb(arch=wider, spare_headers=spare_headers)
     if cache is not None:
         cache.put(by_slice if build.binary is not None and build.way != "nvcc" else by_file, build)
     return build
+
+
+def _without_random(
+    source: SourceFile, sliced: str, *, names: Sequence[str], headers: Sequence[UserHeader], nvcc: Tool, **more: Any
+) -> Build:
+    """Build a file without the kernels that use cuRAND's device functions, which are not here, by NVRTC alone.
+
+    Where no kernel is left, all are compiled, for the compiler to say what is missing.
+    """
+    cut: list[UserHeader] = []
+    gone = frozenset[str]()
+    for header in headers:
+        text, gone = without_random(header.text, gone)
+        cut.append(replace(header, text=text))
+    kept, gone = without_random(sliced, gone)
+    kernels = find_cuda_kernels(source.text, source.path)
+    if gone.issuperset(kernel.name.rpartition("::")[2] for kernel in kernels):
+        return _climb_down(source, sliced, names=names, headers=headers, nvcc=nvcc, **more)
+    wanted = [name for name in names if without_cast(name).partition("<")[0].rpartition("::")[2] not in gone]
+    build = _climb_down(source, kept, names=wanted, headers=cut, nvcc=replace(nvcc, path=None), **more)
+    return replace(build, diagnostics=(*build.diagnostics, *left_out(source, kernels, gone)))
 
 
 def _climb_down(

@@ -14,6 +14,7 @@ from kernel_lsp.compiler.builds.options import BuildOptions
 from kernel_lsp.compiler.cuda.assumed import build_unlaunched
 from kernel_lsp.compiler.cuda.build import build_cuda, build_included
 from kernel_lsp.compiler.cuda.instances import MOST, with_few_instances
+from kernel_lsp.compiler.cuda.nvrtc import include_folders
 from kernel_lsp.compiler.headers.includers import including_files, text_before
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.verdict import KernelResources
@@ -433,3 +434,29 @@ void run(at::Tensor x) {{
 def test_128_bit_integers_are_known_to_the_compiler() -> None:
     build = build_cuda(SourceFile(Path("k.cu"), "__global__ void k(unsigned __int128* x) { *x += 1; }\n"), "sm_90")
     assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
+
+
+def test_kernels_that_use_curand_are_left_out_where_its_header_is_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _ = (tmp_path / "noise.h").write_text(
+        "#include <curand_kernel.h>\n__device__ float noise(curandState* s) { return curand_uniform(s); }\n"
+    )
+    text = """#include "noise.h"
+__global__ void plain(float* x) { *x += 1; }
+__global__ void noisy(float* x) { curandState s; *x = noise(&s); }
+template <typename T> __global__ void open(T* x) { curandState s; *x = T(noise(&s)); }
+void run(float* x) { open<float><<<1, 32>>>(x); }
+"""
+    folders = tuple(one for one in include_folders() if not (one / "curand_kernel.h").is_file())
+    monkeypatch.setattr("kernel_lsp.compiler.cuda.build.include_folders", lambda: folders)
+    monkeypatch.setattr("kernel_lsp.compiler.cuda.nvrtc.include_folders", lambda: folders)
+    source = SourceFile(tmp_path / "k.cu", text)
+    build, _, assumed = build_unlaunched(source, lambda names: build_cuda(source, "sm_90", names, spare_headers=True))
+    assert build.binary is not None, build.log
+    assert [fact.name for fact in build.binary.kernels] == ["plain"]
+    assert [(one.kernel, one.compiled, "pip install nvidia-curand" in one.problem) for one in assumed] == [
+        ("plain", True, False),
+        ("noisy", False, True),
+        ("open", False, True),
+    ]
