@@ -32,6 +32,7 @@ _OPTIONS = (
     "--device-as-default-execution-space",  # so that helpers need no `__device__`
 )
 _WIDE = re.compile(r"\b__u?int128(?:_t)?\b")  # which NVRTC knows only where it is told so
+_REGISTER = re.compile(r"^\s*register\s+\w", re.MULTILINE)  # an error of NVRTC's since C++17, where nvcc only warns
 _PLAIN_OPTIONS = frozenset(("-std=c++17", "-std=c++20"))
 # What may mean another thing where the prelude has found headers of CCCL's, though it compiles without them.
 _ASKS_FOR_HEADERS = re.compile(r"__has_include|\bnamespace\s+cuda\b|\bcuda\s*::|CCCL|LIBCUDACXX")
@@ -134,6 +135,7 @@ def _compile(
         f"--gpu-architecture={arch}",
         *_OPTIONS,
         *(["--device-int128"] if any(map(_WIDE.search, texts)) else []),
+        *(["--define-macro=register="] if any(map(_REGISTER.search, texts)) else []),
         *options,
         *(f"--include-path={folder}" for folder in folders),
     ]

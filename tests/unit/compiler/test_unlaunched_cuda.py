@@ -460,3 +460,9 @@ void run(float* x) { open<float><<<1, 32>>>(x); }
         ("noisy", False, True),
         ("open", False, True),
     ]
+
+
+def test_variables_in_registers_are_compiled_as_other_compilers_do() -> None:
+    text = "__global__ void k(int* x) {\n  register int y = *x;\n  *x = y + 1;\n}\n"
+    build = build_cuda(SourceFile(Path("k.cu"), text), "sm_90")
+    assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
