@@ -6,8 +6,7 @@ swizzle exchanges pieces of 16 bytes by bits of their address in shared memory.
 
 An im2col copy begins at a pixel of the bounding box and goes on through its rows, planes and images; of each pixel it
 takes some channels, from where the offsets lead from it. The order of corners and coordinates, the width first, is that
-of CUTLASS (`cute/atom/copy_traits_sm90_im2col.hpp`). Random columns that come in are an
-H200's in every byte, 47 of 47; of 13 that go out, 5 are not (`tests/bench/random_pipelines.py --columns`).
+of CUTLASS (`cute/atom/copy_traits_sm90_im2col.hpp`).
 
 Measured on an H200 (driver 580.159) with `tests/bench/random_pipelines.py`: rows of a box that are narrower than the
 swizzle lie as far apart as it is wide, and what is between them is left as it was. A box that goes out ends, in the
@@ -155,15 +154,16 @@ def _elements(
 
     `offsets` of im2col copies are (boxes, spatial dimensions), else (boxes, 0).
     """
+    row_length = tensor.shape[0]
+    if goes_out:
+        row_length = -(-row_length * tensor.element_bytes // CHUNK) * CHUNK // tensor.element_bytes
     if tensor.im2col:
-        return _pixels(tensor, tensor.im2col, corners, offsets)
+        return _pixels(tensor, tensor.im2col, corners, offsets, row_length)
     counts = tensor.counts
     inside = np.ones((len(corners), *reversed(counts)), np.bool_)
     address = np.full(inside.shape, tensor.address, np.int64)
     rank = len(counts)
-    extents = list(tensor.shape)
-    if goes_out:
-        extents[0] = -(-extents[0] * tensor.element_bytes // CHUNK) * CHUNK // tensor.element_bytes
+    extents = (row_length, *tensor.shape[1:])
     for dimension, (count, extent) in enumerate(zip(counts, extents, strict=True)):
         step = tensor.steps[dimension] if dimension else 1
         stride = tensor.strides[dimension - 1] if dimension else tensor.element_bytes
@@ -177,8 +177,10 @@ def _elements(
     return address.reshape(len(corners), -1), inside.reshape(len(corners), -1), offsets
 
 
-def _pixels(tensor: TensorMap, box: Im2col, corners: Array, offsets: Array) -> tuple[Array, Array, Array]:
-    """Return the same for columns of pixels that begin at `corners`."""
+def _pixels(
+    tensor: TensorMap, box: Im2col, corners: Array, offsets: Array, channels: int
+) -> tuple[Array, Array, Array]:
+    """Return the same for columns of pixels that begin at `corners`, of a tensor with so many channels."""
     place = np.zeros((len(corners), box.pixels), np.int64)  # along the way through the bounding box
     lengths = [
         (extent - 1 + high - low) // step + 1
@@ -198,7 +200,7 @@ def _pixels(tensor: TensorMap, box: Im2col, corners: Array, offsets: Array) -> t
         inside &= (index >= 0) & (index < tensor.shape[1 + dimension])
         address += index * tensor.strides[dimension]
     channel = corners[:, 0, None, None] + np.arange(box.channels)
-    inside = inside[:, :, None] & (channel >= 0) & (channel < tensor.shape[0])
+    inside = inside[:, :, None] & (channel >= 0) & (channel < channels)
     address = address[:, :, None] + channel * tensor.element_bytes
     steps = np.arange(box.pixels * box.channels) * tensor.element_bytes
     return address.reshape(len(corners), -1), inside.reshape(len(corners), -1), steps

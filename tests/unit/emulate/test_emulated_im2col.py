@@ -1,5 +1,7 @@
 """Copies of columns of pixels: what a convolution reads of a tensor (images, height, width, channels)."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from emulator_kit import HOPPER, compiled, launch
@@ -120,10 +122,12 @@ def test_rows_of_one_spatial_dimension_go_on_in_the_next_image():
     np.testing.assert_array_equal(done.arrays[0].reshape(6, 4), column)
 
 
-def test_a_column_goes_out_but_for_what_lies_outside():
+@pytest.mark.parametrize("channels", [4, 3])
+def test_a_column_goes_out_by_whole_pieces_of_16_bytes_but_for_what_lies_outside(channels: int):
     tensor = np.zeros((2, 3, 4, 4), np.int32)
     memory = GlobalMemory()
-    made = pixels_of(tensor, memory, Im2col((-1, 0), (0, 0), 4, 6))
+    whole = pixels_of(tensor, memory, Im2col((-1, 0), (0, 0), 4, 6))
+    made = dataclasses.replace(whole, shape=(channels, *whole.shape[1:]))
     x = np.arange(1, 25, dtype=np.int32)
     done = launch(ptx(), "column_out", 1, 32, made.encode(), x, 3, 1, 0, memory=memory)
     expected, column = tensor.copy(), x.reshape(6, 4)
