@@ -95,7 +95,6 @@ class Pool:
         self._first_imports: dict[Flavour, dict[str, None]] = {}
         self._libraries: dict[str, None] = {}
         self._unwanted: set[str] = set()
-        self._visible = _visible(gpu)
         self.folder = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
         self._readable = set(system_paths())
         self._variables: set[str] = set()
@@ -209,7 +208,7 @@ class Pool:
             scratch=str(scratch),
             first=first,
             libraries=() if flavour is Flavour.COMPILE else self.libraries,  # which starts within a second
-            environment=named_variables(variables) | environment_in(scratch) | self._visible | own,
+            environment=named_variables(variables) | environment_in(scratch) | _visible(self.gpu) | own,
             confinement=confinement,
         )
         with self.spans.span(f"fork {role}"):
@@ -261,7 +260,7 @@ class Pool:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             cwd=scratch,
-            env=environment_in(scratch) | self._visible,
+            env=environment_in(scratch) | _visible(self.gpu),
             start_new_session=True,
         )
         self._programs.add(process.pid)

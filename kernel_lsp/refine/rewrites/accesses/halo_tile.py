@@ -186,7 +186,7 @@ def rewrite(
     """Yield the kernel with tiles of the launched blocks' shape."""
     try:
         tree = KernelTree(kernel_file, kernel)
-        if tree.collective(tree.body) or "__shared__" in text_of(tree.body):
+        if tree.threads_meet:
             return
         edits = _rewritten(MemoryUse(Scopes(tree)), workload_file)
     except LookupError:

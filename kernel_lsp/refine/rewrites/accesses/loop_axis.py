@@ -198,7 +198,7 @@ def rewrite(
     """Yield the kernel with a thread for each output, as tiles where it is a product or a transposed copy first."""
     try:
         tree = KernelTree(kernel_file, kernel)
-        if tree.collective(tree.body) or kernel.launch_bounds or "__shared__" in text_of(tree.body):
+        if tree.threads_meet or kernel.launch_bounds:
             return
         use = MemoryUse(Scopes(tree))
         found = _find(use)

@@ -217,7 +217,7 @@ def rewrite(
     """Yield the kernel with 4, and with 8 rows a thread."""
     try:
         tree = KernelTree(kernel_file, kernel)
-        if tree.collective(tree.body) or "__shared__" in text_of(tree.body):
+        if tree.threads_meet:
             return
         use = MemoryUse(Scopes(tree))
         sites = find_launches(tree, workload_file)

@@ -361,7 +361,7 @@ def rewrite(
     """Yield the kernel with 8 and 4 outputs a thread, for each axis along which they share what they load."""
     try:
         tree = KernelTree(kernel_file, kernel)
-        if tree.collective(tree.body) or kernel.launch_bounds or "__shared__" in text_of(tree.body):
+        if tree.threads_meet or kernel.launch_bounds:
             return
         use = MemoryUse(Scopes(tree))
         sites = find_launches(tree, workload_file)

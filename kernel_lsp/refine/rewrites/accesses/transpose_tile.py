@@ -150,7 +150,7 @@ def rewrite(
     """Yield the kernel with tiles of 32 x 32 in shared memory."""
     try:
         tree = KernelTree(kernel_file, kernel)
-        if tree.collective(tree.body) or kernel.launch_bounds or "__shared__" in text_of(tree.body):
+        if tree.threads_meet or kernel.launch_bounds:
             return
         use = MemoryUse(Scopes(tree))
         found = _find(use)

@@ -108,7 +108,7 @@ def rewrite(
     """Yield the kernel with two axes as tiles, where it is a product or a transposed copy; then as it is."""
     try:
         tree = KernelTree(kernel_file, kernel)
-        if tree.collective(tree.body) or kernel.launch_bounds or "__shared__" in text_of(tree.body):
+        if tree.threads_meet or kernel.launch_bounds:
             return
         use = MemoryUse(Scopes(tree))
         rows = find_thread_rows(use)

@@ -221,6 +221,11 @@ class KernelTree:
             return True
         return any(re.search(rf"\b{name}\s*[<(]", text) for name in self._collective_functions)
 
+    @property
+    def threads_meet(self) -> bool:
+        """Return True if threads of a block synchronise in the kernel, or have shared memory."""
+        return self.collective(self.body) or "__shared__" in text_of(self.body)
+
     @cached_property
     def _aliases(self) -> dict[str, str]:
         """Return what the file's own names of types stand for: macros, `typedef` and `using`."""

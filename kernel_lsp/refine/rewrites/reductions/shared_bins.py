@@ -35,7 +35,7 @@ def _counted(tree: KernelTree, count: int) -> KernelTree:
     Raises:
         NotApplicableError: there are no additions at places that the data say, or threads meet already.
     """
-    if tree.collective(tree.body) or "__shared__" in text_of(tree.body):
+    if tree.threads_meet:
         raise NotApplicableError("threads meet already")
     use = MemoryUse(Scopes(tree))
     found = atomic_adds(use)
