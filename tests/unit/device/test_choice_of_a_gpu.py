@@ -83,9 +83,10 @@ def test_what_is_compiled_for_is_the_gpu_itself_where_its_architecture_is_set(ma
 def test_workers_see_the_chosen_one_alone(machine):
     async def visible() -> str:
         async with start_pool(Settings(gpu="3")) as pool:
-            return pool._visible["CUDA_VISIBLE_DEVICES"]
+            program = await pool.program(["/usr/bin/env"])
+            return (await program.end(deadline=30))[1]
 
-    assert asyncio.run(visible()) == "GPU-bbbb3333"
+    assert "CUDA_VISIBLE_DEVICES=GPU-bbbb3333" in asyncio.run(visible()).splitlines()
 
 
 def test_the_setting_is_a_number_or_a_text_from_any_place(tmp_path):
