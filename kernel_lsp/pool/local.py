@@ -97,7 +97,7 @@ class LocalPool:
         """Do all of the queue; see `LanePool.run`."""
 
         async def attend(lane: Lane, request: RequestT) -> None:
-            await work.attend(lane, request, take, queue.ahead(lane.where.lane))
+            await work.attend(lane, request, take, queue.ahead(lane.where.lane, request))
 
         await run_lanes(queue, self.gpus, self.settings, attend, say)
 

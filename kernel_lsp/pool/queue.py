@@ -84,8 +84,16 @@ class TaskQueue(Generic[T]):
         """Return True while tasks may be added."""
         return self._more
 
-    def ahead(self, lane: Hashable) -> T | None:
-        """Return the task that a lane will be given next, so that it can prepare it; None if there is none.
+    def ahead(self, lane: Hashable, task: T) -> T | None:
+        """Return the task that a lane can prepare beside the one that it was given; None if there is none.
+
+        A task that broke a lane before has its next attempt by itself: what was prepared beside it may have been the
+        cause, as where memory is short.
+        """
+        return None if self._broke_a_lane(task) else self._foresee(lane)
+
+    def _foresee(self, lane: Hashable) -> T | None:
+        """Return the task that a lane will be given next; None if there is none.
 
         Another lane is given it only where no other task waits.
         """
@@ -108,6 +116,9 @@ class TaskQueue(Generic[T]):
         self._more = False
         self._changed.set()
 
+    def _broke_a_lane(self, task: T) -> bool:
+        return any(tries for (name, _), tries in self._tries.items() if name == self._name(task))
+
     async def next(self, lane: Hashable = None) -> T | None:
         """Return the next task of a lane, waiting while one may be added or come back; None when all are done."""
         while not self._waiting and (self._busy or self._more):
@@ -116,7 +127,7 @@ class TaskQueue(Generic[T]):
         if not self._waiting:
             return None
         self._busy += 1
-        task = self.ahead(lane)
+        task = self._foresee(lane)
         self._foreseen.pop(lane, None)
         if task is None:
             return self._waiting.popleft()  # another lane prepares it, but is not free yet

@@ -165,7 +165,7 @@ class RayPool:
         try:
             while slot in self._open and (task := await queue.next(slot)) is not None:
                 try:
-                    await queue.attempt(task, self._attend(slot, work, task, queue.ahead(slot), take, say))
+                    await queue.attempt(task, self._attend(slot, work, task, queue.ahead(slot, task), take, say))
                 except LaneUnfitError as error:
                     await self._leave_alone(slot, error, queue, say)
         finally:

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
-from kernel_lsp.errors import NoRoomError, WorkloadError
+from kernel_lsp.errors import NoRoomError, RunnerError, WorkloadError
 from kernel_lsp.pool.kept import Kept
 from kernel_lsp.pool.queue import TaskQueue
 
@@ -114,10 +114,28 @@ async def test_what_is_being_opened_ahead_ends_with_the_lane() -> None:
 async def test_lanes_prepare_different_tasks_and_who_is_free_first_takes_what_is_left() -> None:
     queue = TaskQueue("abcde", lambda *_: None)
     assert [await queue.next("one"), await queue.next("two")] == ["a", "b"]
-    assert [queue.ahead("one"), queue.ahead("two")] == ["c", "d"]
-    assert queue.ahead("one") == "c", "asked again"
+    assert [queue.ahead("one", "a"), queue.ahead("two", "b")] == ["c", "d"]
+    assert queue.ahead("one", "a") == "c", "asked again"
     assert await queue.next("two") == "d"
-    assert queue.ahead("two") == "e"
+    assert queue.ahead("two", "d") == "e"
     assert await queue.next("three") == "c", "nothing else waits"
-    assert queue.ahead("one") is None
+    assert queue.ahead("one", "a") is None
     assert [await queue.next("two"), len(queue)] == ["e", 0]
+
+
+async def test_nothing_is_prepared_beside_a_task_that_broke_a_lane() -> None:
+    queue = TaskQueue("abc", lambda *_: None, name=str)
+
+    async def breaks() -> None:
+        raise RunnerError("the GPU has too little memory free")
+
+    first = await queue.next("one")
+    assert first == "a"
+    assert queue.ahead("one", first) == "b"
+    assert not await queue.attempt(first, breaks())
+    assert await queue.next("one") == "b", "what was foreseen comes first"
+    assert queue.ahead("one", "b") == "a"
+    again = await queue.next("one")
+    assert again == "a"
+    assert queue.ahead("one", again) is None, "it was not to blame, perhaps"
+    assert await queue.attempt(again, asyncio.sleep(0))
