@@ -16,6 +16,8 @@ import msgspec
 
 PARENT = "kernel-lsp"
 """Role of the parent in a log."""
+MAKE_CONTEXT = "make a context on the GPU"
+"""Name of the first span of a worker that uses one."""
 _MOST_OF_A_WORKER = 256  # spans between two answers; the latest are kept
 _MOST_OF_A_LOG = 8192
 _LONGEST_NAME = 60

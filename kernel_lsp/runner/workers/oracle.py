@@ -23,7 +23,7 @@ from kernel_lsp.compiler.toolchain.emulated import STANDS_IN
 from kernel_lsp.errors import NoRoomError
 from kernel_lsp.runner.messages import oracle as messages
 from kernel_lsp.runner.messages.oracle import Compared, Made, MemoryRates, OracleRole, Varied
-from kernel_lsp.runner.spans import WORKER
+from kernel_lsp.runner.spans import MAKE_CONTEXT, WORKER
 from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.draws import Draws, placing
 from kernel_lsp.runner.workers.input_sets import InputSets, lay_out_family
@@ -85,13 +85,12 @@ class Oracle:
             CannotJudgeError: no case of a problem fits this machine.
             NoRoomError: it does not fit beside other sessions.
         """
-        if request.probes is not None:
-            self._checksum_by(request.probes)
-        found = torch.cuda.mem_get_info()[0] if self._device == "cuda" else None
+        found = self._first_look(request.probes) if self._device == "cuda" else None
         free, reserved = request.beside or (found, 0)
         chosen, takes = None, None
         with placing(self._device), extensions_left_out(request.text), self._seeming(request.text):
-            workload = load_workload(request.text, Path(request.path), self._device, request.seed)
+            with WORKER.span("execute the workload"):
+                workload = load_workload(request.text, Path(request.path), self._device, request.seed)
             if (problem := workload.problem) is not None:
                 chosen = _choose(problem, free)
                 workload = replace(workload, cases=chosen.cases)
@@ -113,6 +112,13 @@ class Oracle:
         kept = int(min(allowed, policy.KEPT_DRAWS_SESSIONS * takes)) if takes else 0
         described = self._described(workload, chosen, large=large)
         return replace(described, right=right, free=free or 0, takes=(takes or 0) + kept)
+
+    def _first_look(self, probes: Binary | None) -> int:
+        """Make a context on the GPU, and return the bytes of memory that are free there."""
+        with WORKER.span(MAKE_CONTEXT):
+            if probes is not None:
+                self._checksum_by(probes)
+            return torch.cuda.mem_get_info()[0]
 
     def _settled(self, function: "CapturedFunction", draws: Draws, builds: Mapping[str, ExtensionBuild]) -> str:
         """Find out by what a captured function is right, and say so."""

@@ -247,12 +247,13 @@ def _span(tensor: Tensor) -> int:
 
 def warmed_stopwatch(probes: Binary) -> "Stopwatch":
     """Return a stopwatch, after CUDA has loaded the library kernels that checks and timing use."""
-    watch = Stopwatch(LoadedModule(probes, {}), torch.cuda.Stream())
-    x = torch.zeros(4096, device="cuda")
-    launch = BufferLaunch(lambda: (torch.empty_like(x).copy_(x),), x)
-    Recording(watch, [launch, launch], "cold", 1, poison=policy.POISON_BYTE).segment()
-    with WatchedAllocations() as watcher:
-        torch.empty_like(x)
-    watcher.trampled()
-    torch.cuda.synchronize()
+    with WORKER.span("warm the stopwatch", gpu=True):
+        watch = Stopwatch(LoadedModule(probes, {}), torch.cuda.Stream())
+        x = torch.zeros(4096, device="cuda")
+        launch = BufferLaunch(lambda: (torch.empty_like(x).copy_(x),), x)
+        Recording(watch, [launch, launch], "cold", 1, poison=policy.POISON_BYTE).segment()
+        with WatchedAllocations() as watcher:
+            torch.empty_like(x)
+        watcher.trampled()
+        torch.cuda.synchronize()
     return watch

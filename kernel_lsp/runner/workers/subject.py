@@ -35,7 +35,7 @@ from kernel_lsp.runner.messages.subject_answers import (
     Stretch,
     Traced,
 )
-from kernel_lsp.runner.spans import WORKER
+from kernel_lsp.runner.spans import MAKE_CONTEXT, WORKER
 from kernel_lsp.runner.workers.allocations import WatchedAllocations
 from kernel_lsp.runner.workers.ears import Ears
 from kernel_lsp.runner.workers.inline import Launches, load_extension, serving
@@ -77,8 +77,7 @@ class SubjectWorker:
         self._launches: dict[str, Callable[..., Any]] = {}
         self._ears = Ears()
         self._listeners: list[Listener] = []
-        self._path = Path()
-        self._triton = False
+        self._path, self._triton = Path(), False
         self._buffers: dict[str, InputBuffer] = {}
         self._cases: dict[str, int] = {}
         self._lasting = contextlib.ExitStack()  # contexts that last as long as this process
@@ -94,8 +93,9 @@ class SubjectWorker:
             self._emulator = _make_emulator(emulated)
             self._placement = self._emulator.placement
         else:
-            torch.zeros(1, device="cuda")  # makes torch's context the current one
-            self._room = torch.cuda.mem_get_info()[1]
+            with WORKER.span(MAKE_CONTEXT):
+                torch.zeros(1, device="cuda")  # makes torch's context the current one
+                self._room = torch.cuda.mem_get_info()[1]
             if probes is not None:
                 from kernel_lsp.runner.workers.recording import warmed_stopwatch
 
