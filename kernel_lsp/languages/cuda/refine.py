@@ -23,7 +23,7 @@ from kernel_lsp.refine.rewrites.accesses import (
     two_axes,
     vectorize,
 )
-from kernel_lsp.refine.rewrites.copies import bulk_copies
+from kernel_lsp.refine.rewrites.copies import bulk_copies, two_stages
 from kernel_lsp.refine.rewrites.products import register_tile, tile_product, warpgroup_products
 from kernel_lsp.refine.rewrites.reductions import (
     block_atomics,
@@ -60,6 +60,7 @@ REWRITES: tuple[Rewrite, ...] = (
     row_window.rewrite,
     halo_tile.rewrite,
     register_tile.rewrite,
+    two_stages.rewrite,
     warpgroup_products.rewrite,
     bulk_copies.rewrite,
     vectorize.rewrite,

@@ -210,3 +210,20 @@ def test_every_other_example_is_left_alone() -> None:
         if path.stem != "sgemm" and len(find_kernels(path.read_text(), path)) == 1:
             workload = path.with_name(f"{path.stem}_workload.py").read_text()
             assert rewritten(rewrite, path.read_text(), workload) == []
+
+
+def test_what_a_thread_reads_of_several_tiles_comes_four_values_at_a_time() -> None:
+    four, _, eight, *_ = rewritten(rewrite, SGEMM, SGEMM_WORKLOAD)
+    assert "alignas(16) __shared__ float Bs[TILE][TILE][TILES_X];" in four.kernel.text
+    assert "Bs[TILE][TILE][TILES_X + 4];" in eight.kernel.text, "lanes of a quarter warp read different banks"
+    assert "As[TILES_Y][TILE][TILE];" in four.kernel.text, "neighbours along k are there already"
+    assert not re.findall(r"ld\.shared\.f32", ptx(four.kernel.text))
+
+
+def test_rows_that_are_passed_on_as_pointers_keep_their_order() -> None:
+    inner = "            acc += As[ty][k] * Bs[k][tx];"
+    assert inner in SGEMM
+    by_row = SGEMM.replace(inner, "            const float* row = Bs[k];\n            acc += As[ty][k] * row[tx];")
+    four, *_ = rewritten(rewrite, by_row, SGEMM_WORKLOAD)
+    ptx(four.kernel.text)
+    assert "__shared__ float Bs[TILES_X][TILE][TILE];" in four.kernel.text

@@ -1,7 +1,7 @@
 """Find loops of a block that fill tiles in shared memory, wait, compute from them, and wait again."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tree_sitter import Node
@@ -28,6 +28,27 @@ _FOREIGN = re.compile(
 _SILENT = ("comment", "preproc_call")
 _LOOPS = (*LOOPS, "switch_statement")
 _READERS = re.compile(r"(?:wmma::)?load_matrix_sync|__cvta_generic_to_shared|\w*ldmatrix\w*")
+
+
+@dataclass(frozen=True)
+class BlockSteps:
+    """`for (variable = start; variable < limit; variable += step)`: all threads of a block take the same steps.
+
+    Attributes:
+        block: the block.
+        variable: name of the loop's variable.
+        type: type of the variable.
+        start: first value.
+        limit: value that ends it.
+        step: by how much it grows, as text.
+    """
+
+    block: BlockNames
+    variable: str
+    type: str
+    start: Node
+    limit: Node
+    step: str
 
 
 @dataclass(frozen=True)
@@ -148,6 +169,34 @@ def find_staged_loop(tree: KernelTree, shape: tuple[int, int, int]) -> StagedLoo
 
 def _staged(tree: KernelTree, shape: tuple[int, int, int], tiles: Mapping[str, Tile], node: Node) -> StagedLoop:
     """Return a loop as a staged one, or refuse it."""
+    steps = block_steps(tree, shape, tiles, node)
+    statements = field(node, "body").named_children
+    barriers = barriers_in(statements)
+    filled = _filled(steps.block, statements[: barriers[0]], statements[barriers[0] :])
+    loop = StagedLoop(
+        tree,
+        steps.block,
+        node,
+        steps.variable,
+        steps.type,
+        steps.start,
+        steps.limit,
+        steps.step,
+        *filled,
+        statements[barriers[0]],
+    )
+    computing = statements[barriers[0] + 1 : barriers[-1]]
+    check_tiles(tree, node, loop.tiles(), [fill.node for fill in loop.fills], computing)
+    check_memory(tree, loop.fills, node.end_byte)
+    return loop
+
+
+def block_steps(tree: KernelTree, shape: tuple[int, int, int], tiles: Mapping[str, Tile], node: Node) -> BlockSteps:
+    """Return a `for` as steps that a whole block takes.
+
+    Raises:
+        NotApplicableError: threads may leave ahead of it or in it, or take different steps.
+    """
     if any(n.type == "return_statement" and n.start_byte < node.end_byte for n in walk(tree.body)):
         raise NotApplicableError("threads may leave ahead of the loop or in it")
     declaration, condition, body = (field(node, name) for name in ("initializer", "condition", "body"))
@@ -163,26 +212,20 @@ def _staged(tree: KernelTree, shape: tuple[int, int, int], tiles: Mapping[str, T
     start, fixed = field(declarators[0], "value"), [limit] if isinstance(step, str) else [limit, step]
     if not all(block.is_uniform(n) for n in (start, *fixed)) or variable in assigned(body).union(*map(names, fixed)):
         raise NotApplicableError("threads may take different steps")
-    statements = body.named_children
-    barriers = [at for at, one in enumerate(statements) if is_barrier(one)]
-    if len(barriers) < 2:
+    by = step if isinstance(step, str) else text_of(step)
+    return BlockSteps(block, variable, text_of(field(declaration, "type")), start, limit, by)
+
+
+def barriers_in(statements: Sequence[Node]) -> list[int]:
+    """Return the places of the barriers of a step.
+
+    Raises:
+        NotApplicableError: there are not both one before the tiles are read and one after.
+    """
+    found = [at for at, one in enumerate(statements) if is_barrier(one)]
+    if len(found) < 2:
         raise NotApplicableError("a step does not wait both before its tiles are read and after")
-    filled = _filled(block, statements[: barriers[0]], statements[barriers[0] :])
-    loop = StagedLoop(
-        tree,
-        block,
-        node,
-        variable,
-        text_of(field(declaration, "type")),
-        start,
-        limit,
-        step if isinstance(step, str) else text_of(step),
-        *filled,
-        statements[barriers[0]],
-    )
-    _check_tiles(loop, statements[barriers[0] + 1 : barriers[-1]])
-    check_memory(tree, loop.fills, node.end_byte)
-    return loop
+    return found
 
 
 def is_barrier(node: Node) -> bool:
@@ -238,14 +281,20 @@ def _is_group(block: BlockNames, node: Node) -> bool:
     )
 
 
-def _check_tiles(loop: StagedLoop, computing: Sequence[Node]) -> None:
-    """Refuse tiles that are used elsewhere, or changed by threads."""
-    places = [*computing, *(fill.node for fill in loop.fills)]
-    for tile in loop.tiles():
-        declaration = loop.tree.declarations[tile.name][0]
-        if declaration.parent != loop.tree.body:
+def check_tiles(
+    tree: KernelTree, loop: Node, tiles: Iterable[Tile], filling: Sequence[Node], computing: Sequence[Node]
+) -> None:
+    """Refuse tiles that are used elsewhere than where a step fills them and computes from them, or changed there.
+
+    Raises:
+        NotApplicableError: they are, or a step may end early.
+    """
+    places = [*computing, *filling]
+    for tile in tiles:
+        declaration = tree.declarations[tile.name][0]
+        if declaration.parent != tree.body:
             raise NotApplicableError(f"`{tile.name}` is declared in the loop")
-        for use in walk(loop.tree.body):
+        for use in walk(tree.body):
             if use.type != "identifier" or text_of(use) != tile.name:
                 continue
             if declaration.start_byte <= use.start_byte < declaration.end_byte:
@@ -256,7 +305,7 @@ def _check_tiles(loop: StagedLoop, computing: Sequence[Node]) -> None:
             raise NotApplicableError(f"`{tile.name}` may be changed by what computes from it")
     for one in computing:
         for jump in walk(one):
-            if jump.type in ("break_statement", "continue_statement", "goto_statement") and _leaves(jump, loop.node):
+            if jump.type in ("break_statement", "continue_statement", "goto_statement") and _leaves(jump, loop):
                 raise NotApplicableError("a step may end early")
 
 
@@ -301,13 +350,18 @@ def _is_element(node: Node) -> bool:
 
 
 def check_memory(tree: KernelTree, fills: Sequence[TileFill], until: int) -> None:
-    """Refuse a kernel that may write what it copies from, ahead of a byte offset.
+    """Refuse a kernel that may write what its fills copy from; see `check_sources`."""
+    sources = {rows.source for fill in fills for rows in fill.rows}
+    check_sources(tree, sources, [fill.node for fill in fills], until)
+
+
+def check_sources(tree: KernelTree, sources: Collection[str], filling: Sequence[Node], until: int) -> None:
+    """Refuse a kernel that may write memory that statements copy from, ahead of a byte offset.
 
     Raises:
         NotApplicableError: it may.
     """
     kinds = {p.name: p.type for p in tree.kernel.parameters}
-    sources = {rows.source for fill in fills for rows in fill.rows}
     if all("restrict" in kinds[name] and kinds[name].lstrip().startswith("const") for name in sources):
         return
     own = tree.declarations.keys() - tree.pointers.keys()
@@ -319,11 +373,11 @@ def check_memory(tree: KernelTree, fills: Sequence[TileFill], until: int) -> Non
         if target.start_byte < until and not known:
             raise NotApplicableError("memory may be changed that is copied later")
     for call in walk(tree.body):
-        if call.type == "call_expression" and call.start_byte < until and _may_write(tree, fills, call):
+        if call.type == "call_expression" and call.start_byte < until and _may_write(tree, filling, call):
             raise NotApplicableError("memory may be changed that is copied later")
 
 
-def _may_write(tree: KernelTree, fills: Sequence[TileFill], call: Node) -> bool:
+def _may_write(tree: KernelTree, filling: Sequence[Node], call: Node) -> bool:
     """Return True for a call, not one that fills a tile, that is given a pointer to global memory."""
-    copies = any(fill.node.start_byte <= call.start_byte < fill.node.end_byte for fill in fills)
+    copies = any(one.start_byte <= call.start_byte < one.end_byte for one in filling)
     return not copies and bool(names(field(call, "arguments")) & tree.pointers.keys())

@@ -53,13 +53,14 @@ def defined_before(tree: KernelTree, text: str) -> Edit:
 
 
 def ahead_of(tree: KernelTree, statement: Node, lines: Iterable[str]) -> Edit:
-    """Return the edit that puts lines ahead of a statement with its comments and pragmas."""
+    """Return the edit that puts lines, of which directives get no indent, ahead of a statement with its comments."""
     text, first = tree.file.text, statement
     while (before := first.prev_sibling) is not None and before.type in ("preproc_call", "comment"):
         first = before
     at = first.start_byte - len(indent_at(text, first.start_byte).encode())
     pad = indent_at(text, statement.start_byte)
-    return Edit(Span(at, at), without_trailing_blanks("".join(f"{pad}{line}\n" for line in lines)))
+    placed = (line if line.startswith("#") else pad + line for line in lines)
+    return Edit(Span(at, at), without_trailing_blanks("".join(f"{line}\n" for line in placed)))
 
 
 def unwrapped(tree: KernelTree, statement: Node, body: Node) -> str:
