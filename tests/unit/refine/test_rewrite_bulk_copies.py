@@ -4,14 +4,17 @@ import pytest
 from rewrite_support import checked, cuda_kernel, ptx, rewritten
 from staged_kernels import BODIES, BODIES_WORKLOAD, GROUPED, KERNELS, PLAIN, PLAIN_WORKLOAD, product_workload
 
+from kernel_lsp.device.device import Device, device_named
 from kernel_lsp.refine.rewrites.copies.bulk_copies import block_shape, rewrite, staged
 from kernel_lsp.refine.rewrites.copies.bulk_groups import in_bulk
 from kernel_lsp.refine.rewrites.copies.copy_groups import find_copy_groups
 from kernel_lsp.refine.rewrites.copies.staged_loops import find_staged_loop
+from kernel_lsp.refine.rewrites.products import register_tile
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree
 from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import find_kernels
+from kernel_lsp.source.kernel import Kernel
 from tests.sampling import params
 
 
@@ -37,6 +40,12 @@ def grouped(text: str, workload: str) -> str:
     file, kernel = cuda_kernel(text)
     tree = KernelTree(file, kernel)
     return in_bulk(find_copy_groups(tree, block_shape(tree, SourceFile(Path("workload.py"), workload)))).file.text
+
+
+def cuda_kernel_in(text: str, workload: str) -> tuple[SourceFile, SourceFile, Kernel, Device]:
+    """What a rewrite is asked about."""
+    file, kernel = cuda_kernel(text)
+    return file, SourceFile(Path("workload.py"), workload), kernel, device_named("H100")
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -65,6 +74,16 @@ def test_results_are_right_on_the_emulator_and_nothing_is_found(name: str, tmp_p
     assert report.emulation is not None
     assert {finding for run in report.emulation.runs for finding in run.findings} == set()
     assert len({run.family for run in report.emulation.runs}) >= 5
+
+
+def test_a_loop_under_a_directive_is_moved_with_it(tmp_path: Path, no_gpu: None):
+    several = register_tile.rewrite(*cuda_kernel_in(PLAIN, PLAIN_WORKLOAD))
+    (wanted,) = [one for one in several if one.label.startswith("2 x 4")]
+    assert wanted.launch is not None
+    made = rewritten(rewrite, wanted.kernel.text, wanted.launch.text)
+    assert [one.label.rpartition("through ")[2] for one in made] == ["3 stages", "4 stages", "2 stages"]
+    report = checked(tmp_path, {"several": (made[0].kernel.text, wanted.launch.text)})["several"]
+    assert report.ok, report.diagnostics
 
 
 def test_a_ring_that_is_used_wrongly_is_found(tmp_path: Path, no_gpu: None):

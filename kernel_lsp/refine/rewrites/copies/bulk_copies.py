@@ -164,6 +164,7 @@ class _Ring:
             start = data.rfind(b"\n", 0, span.start)
             alone = not data[start + 1 : span.start].strip()
             yield Edit(Span(max(start if alone else span.start, at), span.end), "")
+            at = span.end  # a directive ends with its line
         copying = [self._staged(span).replace(f"\n{pad}", f"\n{pad}    ") for span in spans]
         copying.append("bulk::publish_writes();")
         if not loop.mixed:
