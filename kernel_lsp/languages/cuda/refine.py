@@ -24,7 +24,7 @@ from kernel_lsp.refine.rewrites.accesses import (
     vectorize,
 )
 from kernel_lsp.refine.rewrites.copies import bulk_copies, two_stages
-from kernel_lsp.refine.rewrites.products import register_tile, tile_product, warpgroup_products
+from kernel_lsp.refine.rewrites.products import register_tile, tensor_product, tile_product, warpgroup_products
 from kernel_lsp.refine.rewrites.reductions import (
     block_atomics,
     block_rows,
@@ -52,6 +52,7 @@ REWRITES: tuple[Rewrite, ...] = (
     loop_axis.rewrite,
     block_atomics.rewrite,
     shared_bins.rewrite,
+    tensor_product.rewrite,
     tile_product.rewrite,
     several_outputs.rewrite,
     two_axes.rewrite,

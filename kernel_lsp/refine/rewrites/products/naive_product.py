@@ -4,13 +4,14 @@ A sum of anything that vanishes where both elements are 0 is taken, too, such as
 """
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial, symbol
 from kernel_lsp.refine.rewrites.reading.ast_cuda import bare, condition_parts, only_returns
-from kernel_lsp.refine.rewrites.reading.reductions import find_reductions
+from kernel_lsp.refine.rewrites.reading.reductions import TYPES, find_reductions
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, all_within
 from kernel_lsp.refine.rewrites.reading.serial_loops import (
     MemoryAccess,
@@ -124,8 +125,8 @@ class NaiveProduct:
     feeding: list[Node]
 
 
-def find_product(use: MemoryUse) -> NaiveProduct:
-    """Return a kernel as a product.
+def find_product(use: MemoryUse, kinds: Container[str] = TYPES) -> NaiveProduct:
+    """Return a kernel as a product; `kinds` are the types that its sum may have.
 
     Raises:
         NotApplicableError: it is none.
@@ -144,7 +145,7 @@ def find_product(use: MemoryUse) -> NaiveProduct:
     loop = serial_loop(use.scopes, loops[0])
     if loop is None or use.indices.of(loop.start).value != 0 or "<=" in text_of(loop.condition):
         raise NotApplicableError("a loop of another form")
-    (total,) = find_reductions(use.scopes, loop) or [None]
+    (total,) = find_reductions(use.scopes, loop, kinds=kinds) or [None]
     if total is None or total.operation != "+":
         raise NotApplicableError("no sum")
     row, column = _oriented(use, region, axes)
@@ -268,8 +269,9 @@ def _check_sum(use: MemoryUse, loop: SerialLoop, total: CudaVariable, accesses: 
         raise NotApplicableError("other work in the sum")
     operator, value = text_of(field(gathered[0], "operator")), bare(field(gathered[0], "right"))
     elements = {a.node.id for a in accesses}
-    if operator == "=" and value.type == "call_expression":  # `fmaf(a, b, total)`
-        factors = field(value, "arguments").named_children[:2]
+    if operator == "=" and value.type == "call_expression":  # `fmaf(a, b, total)`, or `__hadd(total, product)`
+        given = field(value, "arguments").named_children
+        factors = given[:2] if len(given) > 2 else [one for one in given if text_of(bare(one)) != total.name]
         vanishes = all(_vanishes(use, loop, factor, elements) for factor in factors)
     else:
         if operator == "=" and value.type == "binary_expression" and text_of(field(value, "operator")) == "+":

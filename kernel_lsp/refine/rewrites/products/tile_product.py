@@ -52,15 +52,20 @@ def _load(product: NaiveProduct, names: _Names, one: Operand, left: bool) -> tup
         index = names.loaded_row if left else names.loaded_column
         ahead = [f"const int {index} = blockIdx.{'y' if left else 'x'} * {names.tile} + {at_outer};"]
     depth = f"{names.first} + {at_k}"
-    wide = "(size_t)" if one.wide and (one.outer_factor.value != 1 or one.depth_factor.value != 1) else ""
-    parts = [_multiple(index, one.outer_factor, wide), _multiple(depth, one.depth_factor, wide)]
-    parts = parts[::-1] if one.outer_is_near else parts
-    parts += [spelled(one.rest)] if one.rest.terms else []
     name, place = (names.left, (at_outer, at_k)) if left else (names.right, (at_k, at_outer))
     kind = one.pointer.type.rstrip("*")
     inside = f"{index} < {text_of(outer.limit)} && {depth} < {text_of(product.loop.limit)}"
-    value = f"{one.pointer.name}[{' + '.join(parts)}] : {_ZEROS.get(kind, f'{kind}(0.0f)')};"
+    value = f"{element_of(one, index, depth)} : {_ZEROS.get(kind, f'{kind}(0.0f)')};"
     return ahead, [f"{name}[{place[0]}][{place[1]}] =", f"    {inside} ? {value}"]
+
+
+def element_of(one: Operand, outer: str, depth: str) -> str:
+    """Return the element of an operand at a row or column, and a step of the sum, as text."""
+    wide = "(size_t)" if one.wide and (one.outer_factor.value != 1 or one.depth_factor.value != 1) else ""
+    parts = [_multiple(outer, one.outer_factor, wide), _multiple(depth, one.depth_factor, wide)]
+    parts = parts[::-1] if one.outer_is_near else parts
+    parts += [spelled(one.rest)] if one.rest.terms else []
+    return f"{one.pointer.name}[{' + '.join(parts)}]"
 
 
 def _shared(one: Operand, name: str, tile: str, *, turned: bool) -> str:

@@ -17,7 +17,7 @@ TYPES = {
 }  # fmt: skip
 """Types whose values threads can hand to each other."""
 _EXTREMES = {"fmaxf": "max", "fmax": "max", "max": "max", "fminf": "min", "fmin": "min", "min": "min"}
-_FUSED = {"fmaf", "fma", "__fmaf_rn", "__fma_rn"}
+_FUSED = {"fmaf", "fma", "__fmaf_rn", "__fma_rn", "__hfma"}
 ZERO = re.compile(r"[({]*(0|0?\.0*|0\.0*)[fFuUlL]*[)}]*")
 _COMBINED = {"+": "a + b", "*": "a * b"}
 _NEUTRAL = {"+": "0", "*": "1"}
@@ -67,8 +67,10 @@ def extreme(operation: str, kind: str) -> str:
     return {"float": f"f{operation}f", "double": f"f{operation}"}.get(kind, operation)
 
 
-def find_reductions(scopes: Scopes, loop: SerialLoop, without: Container[CudaVariable] = ()) -> list[LoopReduction]:
-    """Return what a loop gathers, without some variables.
+def find_reductions(
+    scopes: Scopes, loop: SerialLoop, without: Container[CudaVariable] = (), kinds: Container[str] = TYPES
+) -> list[LoopReduction]:
+    """Return what a loop gathers in variables of some types, without some variables.
 
     Raises:
         NotApplicableError: it hands something else from one iteration to the next.
@@ -80,11 +82,13 @@ def find_reductions(scopes: Scopes, loop: SerialLoop, without: Container[CudaVar
         declared = variable.declaration is not None and body.holds(span_of(variable.declaration))
         if not inside or declared or variable in without:
             continue
-        found.append(_reduction(scopes, loop, variable, inside))
+        found.append(_reduction(scopes, loop, variable, inside, kinds))
     return found
 
 
-def _reduction(scopes: Scopes, loop: SerialLoop, variable: CudaVariable, changes: list[Node]) -> LoopReduction:
+def _reduction(
+    scopes: Scopes, loop: SerialLoop, variable: CudaVariable, changes: list[Node], kinds: Container[str]
+) -> LoopReduction:
     uses = scopes.uses(variable, loop.body)
     explained: set[int] = set()
     operations: set[str] = set()
@@ -99,7 +103,7 @@ def _reduction(scopes: Scopes, loop: SerialLoop, variable: CudaVariable, changes
         if mine.type == "if_statement" and value is not None:
             compared.append((mine, value))
     kind = scopes.tree.named_type(variable.type)
-    known = kind in TYPES or kind in scopes.tree.type_parameters
+    known = kind in kinds or kind in scopes.tree.type_parameters
     if len(operations) != 1 or explained != {n.id for n in uses} or not known:
         raise NotApplicableError(f"`{variable.name}` is carried from one iteration to the next")
     return LoopReduction(variable, kind, operations.pop(), tuple(uses), tuple(compared))
@@ -160,7 +164,8 @@ def _combination(value: Node, name: str) -> str | None:
         if len(mine) == 1 and not any(name in _words(n) for n in others):
             if called in _EXTREMES and len(given) == 2:
                 return _EXTREMES[called]
-            return "+" if called in _FUSED and given[-1] == mine[0] else None
+            fused = called in _FUSED and given[-1] == mine[0]
+            return "+" if fused or (called == "__hadd" and len(given) == 2) else None
     if value.type == "conditional_expression":
         chosen, other = bare(field(value, "consequence")), bare(field(value, "alternative"))
         found = larger(bare(field(value, "condition")), name)

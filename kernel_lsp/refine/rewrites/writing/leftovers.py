@@ -15,23 +15,21 @@ _CALLS = ("call_expression", "assignment_expression", "update_expression", "gnu_
 
 
 def without_unused(tree: KernelTree, suspects: set[str]) -> KernelTree:
-    """Return the kernel without declarations, functions and macros that have a name of `suspects` and are not used."""
+    """Return the kernel without declarations, functions and macros that have a name of `suspects` and are not used.
+
+    Those follow that only these used; one that nothing used before, as a kernel, stays.
+    """
     while edits := list(_unused(tree, suspects)):
-        data = tree.file.text.encode()
-        suspects = suspects.union(*(re.findall(r"\w+", data[e.span.start : e.span.end].decode()) for e in edits))
+        data, used = tree.file.text.encode(), _counts(tree)
+        words = set[str]().union(*(re.findall(r"\w+", data[e.span.start : e.span.end].decode()) for e in edits))
+        suspects = suspects | {word for word in words if used.get(word, 0) > 1}
         tree = tree.edited(*edits)
     return tree
 
 
 def _unused(tree: KernelTree, suspects: set[str]) -> Iterator[Edit]:
     """Yield the edits that remove what nothing uses now."""
-    counts: dict[str, int] = {}
-    for node in walk(tree.root):
-        if node.type in _NAMES and not _is_qualified(node):
-            counts[text_of(node)] = counts.get(text_of(node), 0) + 1
-        elif node.type == "preproc_arg":
-            for word in re.findall(r"\w+", text_of(node)):
-                counts[word] = counts.get(word, 0) + 1
+    counts = _counts(tree)
     lonely = {name for name in suspects if counts.get(name) == 1}
     for node in walk(tree.body):
         if node.type == "declaration":
@@ -44,6 +42,18 @@ def _unused(tree: KernelTree, suspects: set[str]) -> Iterator[Edit]:
             yield from without_declarators(tree, _idle(node, lonely))
         elif defined & lonely:
             yield Edit(_with_comment(tree, node), "")
+
+
+def _counts(tree: KernelTree) -> dict[str, int]:
+    """Return how often each name stands in the file."""
+    counts: dict[str, int] = {}
+    for node in walk(tree.root):
+        if node.type in _NAMES and not _is_qualified(node):
+            counts[text_of(node)] = counts.get(text_of(node), 0) + 1
+        elif node.type == "preproc_arg":
+            for word in re.findall(r"\w+", text_of(node)):
+                counts[word] = counts.get(word, 0) + 1
+    return counts
 
 
 def _is_qualified(node: Node) -> bool:
