@@ -6,21 +6,24 @@ Each opcode becomes one kernel that many warps execute on operands of their own,
 lanes and member masks, random cells and addresses, histories of barriers. What the ISA leaves undefined is not
 compared. The table has one row an opcode: instances (warps that executed it), results compared, results that differ,
 and for floating-point results the largest distance in units in the last place. Each family (a module of `ptx_trials`)
-runs in a process of its own, which is started anew behind a trial that fails or hangs; when `--within` seconds are
-over, the others are left out. `--assemble` only has every kernel assembled by the given ptxas, which needs no GPU;
-`--emulator` runs the kernels on the whole emulator, which must agree with its own parts.
+runs in a process of its own, which is started anew behind a trial that fails or hangs: its row says why, and which
+step was under way. When `--within` seconds are over, the others are left out. `--assemble` only has every kernel
+assembled by the given ptxas, which needs no GPU; `--emulator` runs the kernels on the whole emulator, which must agree
+with its own parts.
 """
 
 import argparse
 import dataclasses
 import itertools
 import json
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -105,7 +108,10 @@ def trials(family: str, arguments: argparse.Namespace) -> Iterator[Trial]:
 
 
 def serve(arguments: argparse.Namespace) -> None:
-    """Write a row before and after each trial of a family but the first `--worker` ones; the former says it failed."""
+    """Write a row before each step of each trial of a family but the first `--worker` ones, and one with its results.
+
+    The rows before name the step in `failed`, for the process that listens should this one end there.
+    """
     if arguments.emulator:
         from tests.bench.ptx_trials.machine import Machine as Runner
     else:
@@ -113,8 +119,12 @@ def serve(arguments: argparse.Namespace) -> None:
 
     runner = Runner()
     for trial in itertools.islice(trials(arguments.family[0], arguments), arguments.worker, None):
-        tell(Row(trial.opcode, trial.instances, 0, 0, None, "", "its process ended"))
-        tell(compare(trial, runner.run(trial)))
+        begun = Row(trial.opcode, trial.instances, 0, 0, None, "")
+        tell(compare(trial, runner.run(trial, partial(_tell_step, begun))))
+
+
+def _tell_step(begun: Row, step: str) -> None:
+    tell(dataclasses.replace(begun, failed=step))
 
 
 def tell(row: Row) -> None:
@@ -134,7 +144,7 @@ def gather(family: str, end: float, arguments: argparse.Namespace) -> tuple[list
         rows += [row for row in said if not row.failed]
         if why == _NO_TIME or not said or not said[-1].failed:
             return rows, why
-        rows.append(dataclasses.replace(said[-1], failed=why or said[-1].failed))
+        rows.append(dataclasses.replace(said[-1], failed=f"{why or 'its process ended'} while {said[-1].failed}"))
 
 
 def listen(family: str, skip: int, end: float, arguments: argparse.Namespace, take: Callable[[Row], None]) -> str:
@@ -159,6 +169,8 @@ def listen(family: str, skip: int, end: float, arguments: argparse.Namespace, ta
             process.kill()
             process.wait()
         said.seek(0)
+        if status < 0:
+            return f"signal {-status} ({signal.strsignal(-status)})"
         return "" if status == 0 else (said.read().strip().splitlines() or [f"exit status {status}"])[-1]
 
 
@@ -207,7 +219,7 @@ def assemble(selected: Iterator[Trial], ptxas: str, arch: int) -> int:
         for trial in selected:
             source.write_text(trial.ptx)
             target = f"sm_{arch}a" if f".target sm_{arch}a" in trial.ptx else f"sm_{arch}"
-            command = [ptxas, f"-arch={target}", "-O0", str(source), "-o", str(source.with_suffix(".cubin"))]
+            command = [ptxas, f"-arch={target}", str(source), "-o", str(source.with_suffix(".cubin"))]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             kernels, refused = kernels + 1, refused + (done.returncode != 0)
             if done.returncode:

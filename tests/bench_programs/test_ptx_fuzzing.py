@@ -1,5 +1,7 @@
 import argparse
+import dataclasses
 import itertools
+import json
 import time
 
 import numpy as np
@@ -79,6 +81,13 @@ def test_kernels_of_hopper_are_legal_for_the_assembler(family):
     assert ptx_fuzz_warp.assemble(some, str(ptx_fuzz.find_ptxas()), 90) == 0
 
 
+@needs_ptxas
+def test_histories_that_begin_without_an_arrival_break_no_later_assembler():
+    later = ptx_fuzz.find_ptxas().with_name("ptxas-blackwell")
+    trials = ptx_fuzz_warp.trials("mbarriers", asked(only="_tx.relaxed"))
+    assert ptx_fuzz_warp.assemble(trials, str(later), 90) == 0
+
+
 def test_a_process_of_its_own_answers_for_a_family():
     rows, why = ptx_fuzz_warp.gather("warps", time.monotonic() + 300, asked(only="redux"))
     assert (len(rows), why) == (9, "")
@@ -91,8 +100,9 @@ def test_what_fails_gets_a_row_and_a_new_process_goes_on_behind_it(monkeypatch):
     def listen(family, skip, end, arguments, take):
         skipped.append(skip)
         for number in range(skip, 4):
-            take(row(f"op{number}", "its process ended"))
+            take(row(f"op{number}", "it was launched"))
             if number == 1:
+                take(row(f"op{number}", "it ran"))
                 return "CUDA_ERROR_ILLEGAL_INSTRUCTION"
             take(row(f"op{number}"))
         return ""
@@ -101,11 +111,23 @@ def test_what_fails_gets_a_row_and_a_new_process_goes_on_behind_it(monkeypatch):
     rows, why = ptx_fuzz_warp.gather("bulk", time.monotonic() + 300, asked())
     assert [(one.opcode, one.failed) for one in rows] == [
         ("op0", ""),
-        ("op1", "CUDA_ERROR_ILLEGAL_INSTRUCTION"),
+        ("op1", "CUDA_ERROR_ILLEGAL_INSTRUCTION while it ran"),
         ("op2", ""),
         ("op3", ""),
     ]
     assert (skipped, why) == ([0, 2], "")
+
+
+def test_a_process_that_dies_by_a_signal_says_by_which_and_in_what_step(monkeypatch, tmp_path):
+    program = tmp_path / "dies"
+    begun = json.dumps(dataclasses.asdict(row("op0", "the driver compiled its PTX")))
+    program.write_text(f"#!/bin/sh\necho '{begun}'\necho noise >&2\nkill -SEGV $$\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(ptx_fuzz_warp.sys, "executable", str(program))
+    said = []
+    why = ptx_fuzz_warp.listen("mbarriers", 0, time.monotonic() + 300, asked(), said.append)
+    assert why == "signal 11 (Segmentation fault)"
+    assert [one.failed for one in said] == ["the driver compiled its PTX"]
 
 
 def test_a_trial_under_way_when_time_is_over_has_not_failed():

@@ -147,7 +147,8 @@ def _trial(rng: np.random.Generator, arch: int, operation: _Operation | None, te
     barriers, given, answers = _Barriers(counts), [counts], list[Array]()
     body = [
         "mov.u32 %r100, cells; mad.lo.u32 %r100, %thread, 8, %r100; add.u64 %at, %in, %wide;",
-        "ld.global.b32 %r10, [%at]; mbarrier.init.shared::cta.b64 [%r100], %r10; mov.u64 %x20, 0;",
+        "ld.global.b32 %r10, [%at]; mbarrier.init.shared::cta.b64 [%r100], %r10;",
+        "mov.u64 %x20, %in;",  # no state yet, and no constant either: of one, `pending_count` breaks compilers of 13.x
     ]
     instances = 0
     for step in range(_STEPS):
