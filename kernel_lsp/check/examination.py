@@ -52,8 +52,9 @@ class _Notes:
     lasting: bool = True
 
     def add(self, rule: Rule, message: str) -> None:
-        """Add a finding about the whole file, at its first kernel's name."""
-        line, column, end = kernel_place(self.source, self.kernels, "")
+        """Add a finding about the whole file, at the name of the first kernel that was built, else of its first one."""
+        built = self.resources[0].name if self.resources else ""
+        line, column, end = kernel_place(self.source, self.kernels, built)
         self.findings.append(rule.at(str(self.source.path), line, message, column=column, end=end))
 
 

@@ -41,7 +41,7 @@ from kernel_lsp.emulate.tiles import bind_tiles
 from kernel_lsp.emulate.transfers import bind_transfers, space_of
 from kernel_lsp.emulate.wgmma import bind_wgmma
 from kernel_lsp.emulate.wording import SharedVariables
-from kernel_lsp.errors import KernelLspError
+from kernel_lsp.errors import CannotJudgeError, KernelLspError
 
 BINDERS: tuple[Binder, ...] = (
     bind_moves,
@@ -105,7 +105,7 @@ class LaunchResult:
         blocks: number of blocks that were run.
         approximate: whether instructions were executed whose results on a GPU may differ in the last bits.
         steps: instructions executed, once for all threads that did so together.
-        ended: of a partial launch, why its blocks did not run to their end; None if they did.
+        ended: why the blocks of a partial launch, or of one with findings, did not run to their end; None if they did.
         written: buffers that blocks wrote to, if memory is checked.
     """
 
@@ -143,8 +143,8 @@ def run(
 
     Raises:
         LaunchError: no GPU can launch such blocks.
-        NeedsGpu: the kernel came to an instruction that is not emulated.
-        EmulatorFault: the emulator failed, or there is no such kernel.
+        NeedsGpu: the kernel came to an instruction that is not emulated, before any finding.
+        EmulatorFault: the emulator failed, before any finding, or there is no such kernel.
     """
     options = options or Options()
     function = program.functions.get(entry)
@@ -239,6 +239,10 @@ class _Run:
             self._run_blocks()
         except Unfinished:
             self._ended = "it depends on what blocks that were left out write"
+        except CannotJudgeError as error:
+            if not len(self._findings):  # what was found before holds, and may be why the rest cannot be run
+                raise
+            self._ended = error.message
         finally:
             self._memory.release(self._block_buffer)
             self._memory.release(self._workspace)

@@ -38,7 +38,9 @@ _ALIGN = 16
 
 ELEMENT_BYTES = {0: 1, 1: 2, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 8, 9: 2, 10: 4, 11: 4, 12: 4}
 """Bytes of each `CUtensorMapDataType` before the packed ones."""
-_PLAIN = frozenset(range(10))  # the later types round what they copy
+TF32 = 11
+"""`CU_TENSOR_MAP_DATA_TYPE_TFLOAT32`: float32 in global memory, of which loads keep 10 bits of the mantissa."""
+_EMULATED = frozenset((*range(10), TF32))  # the others make zeros of subnormals
 DRIVER_TYPES = {8: 10, 9: 8, 10: 9}
 """`.elemtype` of `tensormap.replace` -> `CUtensorMapDataType`, where the two number a type differently."""
 SWIZZLE_BYTES = (0, 32, 64, 128)
@@ -162,8 +164,8 @@ def decode(data: bytes) -> TensorMap:
     magic, kind, rank, swizzle, fill = _HEAD.unpack_from(data)
     if magic != MAGIC:
         raise NeedsGpu("a tensor map that was not made by cuTensorMapEncodeTiled, or was changed by the kernel,")
-    if kind not in _PLAIN:
-        raise NeedsGpu("a tensor map that rounds what it copies")
+    if kind not in _EMULATED:
+        raise NeedsGpu("a tensor map that makes zeros of subnormal numbers")
     if fill:
         raise NeedsGpu("a tensor map that fills with NaNs")
     address, *rest = _ARRAYS.unpack_from(data, _HEAD.size)

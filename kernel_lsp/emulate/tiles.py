@@ -14,6 +14,9 @@ innermost dimension, at the first multiple of 16 bytes behind the tensor's row, 
 box that begins within 16 bytes, or goes out to a negative place, ends the kernel as an illegal instruction does. The
 copy is made here all the same, so that nothing but its place is found wrong. Not measured: stores of narrow rows, taken
 to be as loads are.
+
+A map of TF32 rounds what it loads to the nearest with 10 bits of mantissa, ties to even, infinities and NaNs as they
+are. Triton's authors saw that on an sm_120 (their pull request 11751); an H200 was not asked.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernel_lsp.emulate import tensormap
+from kernel_lsp.emulate.arithmetic.formats import F32, shorten
 from kernel_lsp.emulate.bulk import Delivery, copiers_of, deliver, flat
 from kernel_lsp.emulate.bulk_memory import (
     CHUNK,
@@ -232,12 +236,18 @@ def _bind_in(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step:
                 if len(good):
                     kind, chosen = raw_type(tensor.element_bytes), part.part(good)
                     data, unwritten = read_global(resident, sources[good], inside[good], kind, chosen)
+                    data = _to_tf32(data) if tensor.kind == tensormap.TF32 else data
                     places = swizzled(at[good][:, None] + steps, tensor.swizzle)
                     deliver(resident, chosen, signals[good], places, data, ~unwritten, amount)
                     if resident.check:
                         resident.swizzles.copied(chosen.rows, places, tensor.swizzle, site.index)
 
     return copy
+
+
+def _to_tf32(data: Array) -> Array:
+    """Return raw float32 bits, rounded; infinities and NaNs stay."""
+    return np.where(data & F32.infinity == F32.infinity, data, shorten(data, F32, 13, "rn"))
 
 
 def _sound(resident: Resident, offsets: Array, amount: int, copiers: Copiers, access: str) -> NDArray[np.intp]:
@@ -257,6 +267,8 @@ def _bind_out(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step
         offsets = flat(origin(resident, activation, lanes), lanes) & (WINDOW_BYTES - 1)
         for address, column in {(int(a), int(c)) for a, c in zip(maps, copiers.columns, strict=True)}:
             tensor = _map_at(resident, address, corners.shape[1], "im2col_no_offs" in parts)
+            if tensor.kind == tensormap.TF32:
+                raise NeedsGpu("a store by a tensor map of TF32")
             at = np.flatnonzero((maps == address) & (copiers.columns == column))
             if _is_faulty(resident, tensor, copiers.part(at)):
                 continue

@@ -1,4 +1,7 @@
-"""Parses compiler messages into records with positions in the user's own file; none is dropped or cut."""
+"""Parses compiler messages into records with positions in the user's own file; none is cut.
+
+None is dropped either, but for a warning that was given for another instance of the same template.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +29,8 @@ _CARET = re.compile(r"^\s*\^\s*$")
 _WORD = re.compile(rb"[A-Za-z_]\w*|\d[\w.]*")
 # Follow-up lines of a message begin with this much space; source excerpts begin with two blanks.
 _DETAIL = re.compile(r"^ {6,}(\S.*)$")
+
+_INSTANCE = re.compile(r"; detected during[ :].*", re.DOTALL)  # names the template arguments of one instance
 
 # NVRTC compiles the names used in launches as lines of a file of this name; for nvcc we do the same.
 NAMES_FILE = "__nv_name_map"
@@ -60,6 +65,8 @@ def parse_diagnostics(
     ptx: str | None = None,
 ) -> tuple[Diagnostic, ...]:
     """Return the diagnostics in a compiler's log: errors first, each severity in order of appearance, no repetitions.
+
+    Of warnings that differ by the instance of a template alone the first is returned.
 
     Args:
         log: what NVRTC, nvcc, gcc or ptxas printed.
@@ -96,7 +103,17 @@ def parse_diagnostics(
             words = message.text if symbol is None else message.text.replace(symbol[1], kernel_name(symbol[1]))
             place = _place(locate, kernel_name(symbol[1]) if symbol else "")
             found.append(Diagnostic(path, *place, severity, words, message.code))
-    return tuple(sorted(dict.fromkeys(found), key=lambda d: _ORDER.index(d.severity)))
+    once: dict[Diagnostic, Diagnostic] = {}
+    for diagnostic in found:
+        once.setdefault(_apart(diagnostic), diagnostic)
+    return tuple(sorted(once.values(), key=lambda d: _ORDER.index(d.severity)))
+
+
+def _apart(diagnostic: Diagnostic) -> Diagnostic:
+    """Return what tells a diagnostic from others: all of an error, of a warning all but the template's arguments."""
+    if diagnostic.severity is Severity.ERROR:
+        return diagnostic
+    return replace(diagnostic, message=_INSTANCE.sub("", diagnostic.message))
 
 
 def _messages(log: list[str]) -> list[_Message]:

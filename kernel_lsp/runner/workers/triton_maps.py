@@ -8,9 +8,7 @@ from typing import Protocol, TypedDict
 
 from kernel_lsp.compiler.triton.launchers import TensorDescriptor
 from kernel_lsp.emulate.errors import LaunchError
-from kernel_lsp.emulate.tensormap import DRIVER_TYPES, TensorMap
-
-_TF32 = 11
+from kernel_lsp.emulate.tensormap import DRIVER_TYPES, TF32, TensorMap
 
 
 class TritonMap(TypedDict):
@@ -38,7 +36,7 @@ def tensor_map(descriptor: TensorDescriptor, base: _Addressed, read: TritonMap) 
         shape[-1] *= 2
     rounds = getattr(descriptor, "round_f32_to_tf32", False)
     made = TensorMap(
-        kind=_TF32 if rounds else DRIVER_TYPES.get(read["elem_type"], read["elem_type"]),
+        kind=TF32 if rounds else DRIVER_TYPES.get(read["elem_type"], read["elem_type"]),
         address=base.data_ptr(),
         shape=tuple(reversed(shape)),
         strides=tuple(stride * read["elem_size"] for stride in reversed(strides[:-1])),

@@ -17,6 +17,17 @@ pytestmark = pytest.mark.usefixtures("without_a_gpu")
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
+def test_a_wrong_answer_is_said_at_a_kernel_that_was_launched(path, tmp_path):
+    first = "__global__ void unused(float* y) {\n    y[0] = 0;\n}\n"
+    path.write_text(path.read_text().replace("extern", first + "extern", 1))
+    path.with_name("factor.cuh").write_text(HEADER.replace("2", "3"))
+
+    def steps(check):
+        assert codes(check(path)) == [("KL020", 6)]
+
+    checking(tmp_path, steps)
+
+
 def test_a_file_is_examined_once(path, tmp_path, monkeypatch):
     def steps(check):
         first = check(path)

@@ -293,6 +293,13 @@ def test_warnings_come_after_errors_and_are_no_failure() -> None:
     assert [(d.severity, d.line, d.code) for d in build.diagnostics] == [(Severity.WARNING, 3, "549-D")]
 
 
+def test_a_warning_in_several_instances_of_a_template_is_said_once() -> None:
+    source = "template <class T>\n__global__ void k(T* a, unsigned n) {\n  int b[1] = {n + T(1)};\n  a[0] = b[0];\n}\n"
+    build = compile_nvrtc(source, "k.cu", "sm_90", names=["k<unsigned>", "k<unsigned short>", "k<unsigned char>"])
+    assert build.log.count("narrowing") > 1
+    assert [d.line for d in build.diagnostics if "narrowing" in d.message] == [3]
+
+
 @pytest.mark.parametrize(("arch", "option"), [("sm_42", "-DA"), ("sm_90", "--no-such-option")])
 def test_what_the_compiler_refuses_is_a_diagnostic(arch: str, option: str) -> None:
     build = compile_nvrtc("__global__ void k(int* a) { a[0] = 1; }", "k.cu", arch, options=[option])

@@ -1,5 +1,7 @@
 """Bulk copies and copies of tensors' boxes bring the right bytes to the right places."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from emulator_kit import HOPPER, compiled, launch, line_of
@@ -412,6 +414,18 @@ def test_boxes_have_one_to_five_dimensions():
         inside = tuple(slice(8 + c, 8 + c + b) for c, b in zip(reversed(corner), reversed(box), strict=True))
         np.testing.assert_array_equal(done.arrays[0], padded[inside].reshape(-1), kernel)
         assert done.findings == ()
+
+
+def test_a_map_of_tf32_rounds_what_comes_in_and_is_refused_for_what_goes_out():
+    bits = [0x3F800FFF, 0x3F801000, 0x3F803000, 0x3FFFF000, 0xBF801001, 0x7F800000, 0x7F800001, 0x00001001]
+    rounded = [0x3F800000, 0x3F800000, 0x3F804000, 0x40000000, 0xBF802000, 0x7F800000, 0x7F800001, 0x00002000]
+    memory, tensor = GlobalMemory(), np.array([bits, bits], np.uint32)
+    made, _ = mapped(tensor, (8, 2), memory)
+    given = replace(made, kind=tensormap.TF32).encode()
+    done = launch(ptx(), "box", 1, 32, given, np.zeros(64, np.uint8), 0, 0, 64, shared=64, memory=memory)
+    np.testing.assert_array_equal(done.arrays[0].view(np.uint32), rounded * 2)
+    with pytest.raises(NeedsGpu, match="a store by a tensor map of TF32"):
+        launch(ptx(), "box_out", 1, 32, given, np.zeros(64, np.uint8), 0, 0, 64, shared=64, memory=memory)
 
 
 def test_an_element_stride_leaves_out_elements():

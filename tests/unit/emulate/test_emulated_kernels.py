@@ -7,6 +7,7 @@ import pytest
 from emulator_kit import compiled, launch
 
 from kernel_lsp.emulate.errors import EmulatorFault, LaunchError, NeedsGpu
+from kernel_lsp.emulate.findings import FindingKind
 from kernel_lsp.emulate.machine import Options, run
 from kernel_lsp.emulate.memory import GlobalMemory
 from kernel_lsp.emulate.ptx import load
@@ -388,6 +389,19 @@ def test_unchecked_runs_give_the_same(ptx):
     )
     assert (checked.arrays[1] == unchecked.arrays[1]).all()
     assert checked.result.instructions == unchecked.result.instructions
+
+
+def test_what_was_found_before_an_instruction_that_is_not_emulated_is_reported():
+    ptx = compiled("""
+extern "C" __global__ void late(float* y, cudaTextureObject_t t) {
+    y[threadIdx.x] = 1;
+    y[0] = tex1Dfetch<float>(t, 0);
+}""")
+    done = launch(ptx, "late", 1, 32, np.zeros(31, np.float32), 0)
+    assert [finding.kind for finding in done.findings] == [FindingKind.OUT_OF_BOUNDS]
+    assert "is not emulated" in (done.result.ended or "")
+    with pytest.raises(NeedsGpu):
+        launch(ptx, "late", 1, 31, np.zeros(31, np.float32), 0)
 
 
 def test_what_only_a_gpu_can_do_is_named(ptx):
