@@ -159,7 +159,7 @@ def _bind_wait(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Ste
     def wait(resident: Resident, activation: Activation, lanes: Lanes) -> Successors | None:
         phases = _flat(fetch(resident, activation, lanes), lanes, np.uint64)
         users = [
-            (barrier, kept, phases[kept.positions])
+            (barrier, kept, phases[kept.positions], barrier.phase[kept.rows])
             for barrier, everyone in named.users(resident, activation, lanes)
             if len((kept := resident.phases.usable(barrier, everyone, site)).rows)
         ]

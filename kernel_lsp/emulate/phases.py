@@ -135,12 +135,12 @@ class PhaseBarriers:
         rows = users.rows
         if not len(rows):
             return np.zeros(0, np.uint64)
-        self._give(barrier, users)
         barrier.arrivals[site.index] = (site, int(users.owners[-1]), int(users.columns[-1]))
         totals = np.bincount(rows, counts, len(barrier.live)).astype(np.int64)
         if (totals > barrier.pending).any() and len(rows) > 1:
             each = (np.arange(len(rows)) == number for number in range(len(rows)))
             return np.concatenate([self.arrive(barrier, users.part(one), counts[one], site, drop) for one in each])
+        self._give(barrier, users)
         excess = totals > barrier.pending
         if excess.any():
             kind, count = FindingKind.MISUSED_MBARRIER, int(barrier.expected[rows[0]])

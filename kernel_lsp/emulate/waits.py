@@ -36,7 +36,7 @@ class PhaseWait:
         lanes: these threads.
         site: the instruction.
         store: takes the answer.
-        users: the threads by barrier, with the phases that they want.
+        users: the threads by barrier, with the phases that they want, and those in which they began to wait.
         parity: whether these are parities, not states.
         acquires: whether they see what the arriving threads did.
     """
@@ -46,7 +46,7 @@ class PhaseWait:
     lanes: Lanes
     site: Site
     store: Store
-    users: list[tuple[PhaseBarrier, Users, Array]]
+    users: list[tuple[PhaseBarrier, Users, Array, Array]]
     parity: bool
     acquires: bool
 
@@ -75,7 +75,7 @@ class PhaseWaits:
         These have been reported; they go on, as they would wait for ever.
         """
         over = np.ones(self._resident.extent, np.bool_)
-        for barrier, users, wanted in wait.users:
+        for barrier, users, wanted, _ in wait.users:
             done = phase_over(barrier, users.rows, wanted, wait.parity)
             over[users.owners, users.columns] = done
             if wait.acquires and done.any():
@@ -98,8 +98,8 @@ class PhaseWaits:
     def _suspend(self, wait: PhaseWait, lanes: Lanes) -> None:
         mask = lanes.to_mask()
         wait.lanes = lanes
-        kept = ((barrier, users, wanted, mask[users.owners, users.columns]) for barrier, users, wanted in wait.users)
-        wait.users = [(b, users.part(stays), wanted[stays]) for b, users, wanted, stays in kept if stays.any()]
+        kept = ((b, users, wanted, begun, mask[users.owners, users.columns]) for b, users, wanted, begun in wait.users)
+        wait.users = [(b, users.part(on), wanted[on], begun[on]) for b, users, wanted, begun, on in kept if on.any()]
         self._waiting.append(wait)
 
     def release(self) -> Successors:
@@ -108,9 +108,27 @@ class PhaseWaits:
         going: Successors = []
         waiting, self._waiting = self._waiting, []
         for wait in waiting:
+            self._report_overtaken(wait)
             gone = self.wait(wait)
             going += [(wait.activation, wait.following, wait.lanes, False)] if gone is None else gone
         return going
+
+    def _report_overtaken(self, wait: PhaseWait) -> None:
+        """Report threads that go on now and waited by parity, though another phase than theirs has ended too."""
+        for barrier, users, wanted, begun in wait.users:
+            over = phase_over(barrier, users.rows, wanted, wait.parity)
+            late = np.flatnonzero(over & (barrier.phase[users.rows] > begun + 1) & wait.parity)
+            if len(late):
+                first = int(late[0])
+                phase, count = int(begun[first]), int(barrier.expected[users.rows[first]])
+                ends = lines_of([site for site, _, _ in barrier.arrivals.values()])
+                message = (
+                    f"{{who}} waits for phase {phase} of the mbarrier at byte {barrier.address:,} of shared memory, "
+                    f"and phase {phase + 1} ends before it can go on: {count:,} arrivals{ends} end a phase and do not "
+                    "wait for it, which by its parity may miss its own"
+                )
+                place = int(users.owners[first]), int(users.columns[first])
+                self._resident.reports.say(FindingKind.MISUSED_MBARRIER, wait.site, message, *place, count=len(late))
 
     def time_out(self) -> Successors:
         """Wake all threads without success, since nobody else can go on; none if that was in vain before."""
@@ -128,7 +146,7 @@ class PhaseWaits:
     def give_up(self) -> None:
         """Report and end the waiting threads, whose phases never end."""
         for wait in self._waiting:
-            for barrier, users, wanted in wait.users:
+            for barrier, users, wanted, _ in wait.users:
                 self._report(wait, barrier, users, wanted)
             self._resident.leave(wait.lanes)
         self._waiting.clear()
@@ -164,7 +182,7 @@ class PhaseWaits:
         """Return where a thread that has arrived at the barrier before waits now; empty if it does not."""
         for site, row, column in barrier.arrivals.values():
             for wait in self._waiting:
-                for other, users, _ in wait.users:
+                for other, users, *_ in wait.users:
                     if other is barrier or not ((users.owners == row) & (users.columns == column)).any():
                         continue
                     thread = self._resident.reports.thread(column)

@@ -79,8 +79,9 @@ MISUSED_MBARRIER = _rule(
     64,
     "misused-mbarrier",
     "An mbarrier is used that is not initialised, or more often than its count says.",
-    what="An arrival, wait or copy that names memory where no mbarrier lives, and an arrival in a phase whose arrivals "
-    "have all come while bytes are still missing.",
+    what="An arrival, wait or copy that names memory where no mbarrier lives, an arrival in a phase whose arrivals "
+    "have all come while bytes are still missing, and a wait by parity for a phase after which another one ends before "
+    "the thread goes on.",
     why="Such a use is undefined: the barrier counts something else from then on, and hangs or opens at any time.",
     before="init(&full, 1);\narrive_expect_tx(&full, bytes);  // by each of 128 threads",
     after="init(&full, 1);\nif (threadIdx.x == 0) arrive_expect_tx(&full, bytes);",

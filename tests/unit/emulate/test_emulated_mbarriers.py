@@ -3,6 +3,8 @@
 import numpy as np
 from emulator_kit import HOPPER, compiled, launch, line_of
 
+from kernel_lsp.emulate.findings import FindingKind
+
 SOURCE = (
     HOPPER
     + r"""
@@ -121,6 +123,19 @@ __global__ void too_often(int* y) {
     }
     y[threadIdx.x] = 1;
 }
+#define THREE_ARRIVE(NAME, COUNT)                                      \
+    __global__ void NAME(int* y, int n) {                              \
+        __shared__ u64 bar;                                            \
+        if (threadIdx.x == 0) init(&bar, COUNT);                       \
+        __syncthreads();                                               \
+        if (threadIdx.x < 32) wait(&bar, 0);                           \
+        int sum = 0;                                                   \
+        for (int k = 0; k < n; ++k) sum += y[k] % 7;                   \
+        if (threadIdx.x >= 32 && threadIdx.x % 32 == 0) arrive(&bar);  \
+        y[n + threadIdx.x] = sum;                                      \
+    }
+THREE_ARRIVE(one_of_three, 1)
+THREE_ARRIVE(all_three, 3)
 __global__ void reads_unwaited(const int* x, int* y) {
     __shared__ u64 bar;
     __shared__ int s[64];
@@ -198,6 +213,15 @@ def test_misused_barriers_are_found():
     assert outermost(done) == {("misused-mbarrier", line_of(SOURCE, "// nobody has"))}
     done = run("too_often", 1, 32, np.zeros(32, np.int32))
     assert outermost(done) == {("misused-mbarrier", line_of(SOURCE, "// once too often"))}
+
+
+def test_a_thread_whose_phase_is_overtaken_by_the_next_one_is_found():
+    y = np.ones(8 + 128, np.int32)
+    (finding,) = run("one_of_three", 1, 128, y, 8).findings
+    assert finding.kind is FindingKind.MISUSED_MBARRIER
+    assert "waits for phase 0" in finding.message
+    assert "phase 1 ends before it can go on" in finding.message
+    assert run("all_three", 1, 128, y, 8).findings == ()
 
 
 def test_a_value_handed_over_is_raced_for_by_who_does_not_wait():

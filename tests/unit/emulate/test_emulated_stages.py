@@ -60,7 +60,10 @@ BUGS = {
     ),
     "the stage is not waited for": (
         {"WAIT_EMPTY": ""},
-        {("overwritten-stage", "// brings"), ("deadlock", "// waits for the tile")},
+        {
+            *(("overwritten-stage", "// brings"), ("deadlock", "// waits for the tile")),
+            ("misused-mbarrier", "// waits for the tile"),
+        },
     ),
     "the stage is freed before it is read": (
         {"WAIT_FULL": "wait(&full[s], round & 1); arrive(&empty[s]);", "ARRIVE": ""},
