@@ -234,7 +234,7 @@ export interface FileRow {
   last: LastVerdict | null;
   /** The result of the last check of the text as it is, such as `14 checks passed`; null if none is known. */
   checked: string | null;
-  /** Whether that check found nothing wrong; null if it ran nothing. */
+  /** Whether that check found nothing wrong; null if it compared nothing. */
   passed: boolean | null;
   /** Line of the name of its plain PyTorch module, from 0, for which a kernel can be generated; null without. */
   module: number | null;

@@ -42,6 +42,7 @@ from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.imports import foreign_imports
+from kernel_lsp.workload.spec import require_reference
 
 
 class Session:
@@ -344,6 +345,7 @@ async def open_session(
     Raises:
         KernelLspError: the baseline or the workload cannot be used, or workers cannot be started.
     """
+    require_reference(target.workload)
     gpu = choose_gpu(pool.gpu if pool else settings.gpu) if pool is None or pool.gpu else None
     async with AsyncExitStack() as stack:
         workers = pool

@@ -1,5 +1,6 @@
 """The records of a judgement: the verdict, and its evidence."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from pydantic import Field
@@ -67,6 +68,10 @@ class CheckStatus(StrEnum):
     SKIPPED = "skipped"
 
 
+REFERENCE = "reference"
+"""Name of the check that is skipped where a workload does not say what is right."""
+
+
 class Check(Record):
     """One check that ran, or that was skipped; `detail` says why."""
 
@@ -74,6 +79,11 @@ class Check(Record):
     status: CheckStatus
     detail: str = ""
     case: str | None = None
+
+
+def is_uncompared(checks: Iterable[Check]) -> bool:
+    """Return True if outputs were compared with nothing, as nobody has said what is right."""
+    return any(check.name == REFERENCE and check.status is CheckStatus.SKIPPED for check in checks)
 
 
 class Mismatch(Record):

@@ -8,6 +8,7 @@ from typing import Any
 
 from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.errors import KernelLspError
+from kernel_lsp.judge.verdict import REFERENCE
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.check_records import CheckedFamily, CheckedFinding, CheckedKernel, CheckedText
 from kernel_lsp.lsp.client import EditorConnection
@@ -136,13 +137,14 @@ class KnownChecks:
         return last.found if last is not None and last.text == document.text else None
 
     def passed(self, document: Document) -> bool | None:
-        """Return whether the last check of a text as it stands found nothing wrong; None if it ran nothing."""
+        """Return whether the last check of a text as it stands found nothing wrong; None if it compared nothing."""
         last = self._last.get(document.uri)
         if last is None or last.text != document.text:
             return None
         if any(one.severity is Severity.ERROR for one in last.said):
             return False
-        return True if any(one.status == "passed" for one in last.families) else None
+        compared = all(one.name != REFERENCE or one.status == "passed" for one in last.families)
+        return True if compared and any(one.status == "passed" for one in last.families) else None
 
     def of(self, document: Document) -> CheckedText:
         """Return the last check of a text."""

@@ -216,7 +216,7 @@ class FileRow:
         measured: the time of the text as it is, from its last measurement.
         last: the latest verdict on a version of the file.
         checked: the result of the last check of the text as it is, such as `14 checks passed`; null if none is known.
-        passed: whether that check found nothing wrong; null if it ran nothing.
+        passed: whether that check found nothing wrong; null if it compared nothing.
         module: line of the name of its plain PyTorch module, from 0, for which a kernel can be generated; null without.
     """
 

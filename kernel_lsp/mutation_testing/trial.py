@@ -28,6 +28,7 @@ from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.language import source_part
 from kernel_lsp.source.mutations import Bug, Mutation, find_mutations
+from kernel_lsp.workload.spec import require_reference
 
 _UNBUILT = Built(Build(None, (), "none", 0.0), ())
 _NO_KERNEL = re.compile(
@@ -63,6 +64,7 @@ async def measure_file(target: Target, settings: Settings, pool: Pool, gpu: Gpu 
     Raises:
         KernelLspError: the kernel does not build, or its workload does not work.
     """
+    require_reference(target.workload)
     started = time.perf_counter()
     device = f"{gpu.name}, emulator" if gpu else "emulator"
     report = FileStrength(target.source.path, device)

@@ -13,7 +13,7 @@ from kernel_lsp.check import FileReport
 from kernel_lsp.check.program import LAUNCHES
 from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.compiler.language import compiler_part
-from kernel_lsp.judge.verdict import Check, CheckStatus
+from kernel_lsp.judge.verdict import REFERENCE, Check, CheckStatus, is_uncompared
 from kernel_lsp.report.compile import assumed_view, diagnostics_view, guessed_folders_view
 from kernel_lsp.report.units import seconds_text
 
@@ -87,6 +87,8 @@ def _gaps(reports: Sequence[FileReport]) -> list[str]:
         found += [f"{len(assumed) - compiled} not compiled" if compiled else "nothing was compiled"]
     without = sum(report.ok and not report.assumed and not _has_run(report) for report in reports)
     found += [f"{_counted(without, 'file')} compiled and not run"] if without else []
+    uncompared = sum(report.ok and _has_run(report) and is_uncompared(report.checks) for report in reports)
+    found += [f"outputs of {_counted(uncompared, 'file')} compared with nothing"] if uncompared else []
     return found + ([f"{_counted(never, 'kernel')} never launched"] if never else [])
 
 
@@ -99,7 +101,7 @@ def _is_whole(report: FileReport) -> bool:
     away = any(d.severity is Severity.WARNING and "cannot be imported" in d.message for d in report.diagnostics)
     unknown = compiler_part(report.language).compiles_at_launch and _is_bare(report)
     missed = any(check.name == LAUNCHES and check.status is CheckStatus.SKIPPED for check in report.checks)
-    return not report.not_compiled and not away and not unknown and not missed
+    return not (report.not_compiled or away or unknown or missed or is_uncompared(report.checks))
 
 
 def _is_bare(report: FileReport) -> bool:
@@ -135,7 +137,10 @@ def _found(report: FileReport) -> list[str]:
     large = sum(map(_is_plain, skipped))
     ran = sum(check.status is CheckStatus.PASSED and _is_plain(check) for check in report.checks)
     found = [f"{_counted(passed, 'check')} passed" if passed else "compiled"]
-    if large and ran:
+    if is_uncompared(report.checks):
+        skipped = [check for check in skipped if check.name != REFERENCE]
+        found = [f"ran on {_counted(passed, 'set')} of inputs", "outputs not compared"] if passed else ["compiled"]
+    elif large and ran:
         found = [f"right on {ran} of {ran + large} cases ({_counted(passed, 'check')})"]
     elif large:
         found += [f"{_counted(large, 'case')} not run"]

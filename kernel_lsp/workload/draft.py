@@ -2,8 +2,8 @@
 
 A signature tells types, and names suggest meanings, but not what a kernel should compute. The reference of a draft is
 that of the well-known function that has the kernel's name, or else the formula in the kernel's own text, if that is one
-of single elements, which the draft then says; any other raises. The judge refuses a draft until its first line is
-removed.
+of single elements, which the draft then says; of any other kernel there is none, and nothing is compared. A draft is
+not used until its first line is removed.
 """
 
 import re
@@ -56,9 +56,16 @@ _KNOWN = (
     (r"copy", "{0}.clone()", 1),
 )
 
+_RIGHT = "`reference` says what is right, and every verdict rests on it."
 _COPIED = (
-    "\n\nThe formula in `reference` was read off the kernel itself: where the kernel computes another one than it\n"
-    "should, write the right one."
+    f"{_RIGHT}\n\nThe formula in `reference` was read off the kernel itself: where the kernel computes another one\n"
+    "than it should, write the right one."
+)
+_UNSAID = (
+    "what {kernel} computes is not known.\n\n"
+    "So there is no `reference`: `kernel-lsp check` runs the kernel, finds what it does wrong in memory and between\n"
+    "threads, and compares its outputs with nothing. To have them compared, and versions judged, write\n"
+    "reference({names}), which returns in PyTorch what `launch` should."
 )
 
 
@@ -82,9 +89,9 @@ def draft_for(source: SourceFile, name: str | None = None) -> str:
 def draft_workload(source: SourceFile, kernel: Kernel) -> str:
     """Return the text of a workload for a kernel file, drafted for one of its kernels.
 
-    It has all parts of a workload, and is marked as a draft. A Triton kernel is called through the file's function that
-    launches it, any other by a launch that is read or guessed from its text. Where the file does not say what is
-    needed, the draft raises an error that names what to write there.
+    It is marked as a draft, and has all parts of a workload but a `reference` that nothing tells. A Triton kernel is
+    called through the file's function that launches it, any other by a launch that is read or guessed from its text.
+    Where the file does not say what is needed, the draft raises an error that names what to write there.
     """
     drafted = workload_part(kernel.language).draft(source, kernel)
     plan = DraftedCall(tuple(drafted.arguments), drafted.shape) if drafted.shaped else _plan(kernel.name, drafted)
@@ -104,18 +111,19 @@ def _draft(source: SourceFile, kernel: Kernel, plan: DraftedCall, drafted: Draft
     functions = f"\n\n{drafted.functions}\n" if drafted.functions else ""
     cases = [f"    dict({small}),\n", f"    dict({large}),\n"] if extents else ["    dict(),\n"]
     guessed = "" if drafted.shaped and not drafted.shape else ", the launch"
-    reference, copied = _reference(kernel, plan, drafted, source)
+    reference, said = _reference(kernel, plan, drafted, source)
+    said = said or _UNSAID.format(kernel=kernel.name, names=names)
     head = (
         f"{DRAFT}, made from the text of {kernel.name}. Read it, fix it, then remove this line.\n"
         f'"""How {source.path.name} is called and what it must compute.\n\n'
-        f"The sizes{guessed} and the values are guesses; `reference` says what is right, and every verdict rests on "
-        f'it.{copied}\n"""\n\nimport torch\n\nCASES = [\n{"".join(cases)}]\n{contract}{functions}'
+        f'The sizes{guessed} and the values are guesses; {said}\n"""\n\n'
+        f"import torch\n\nCASES = [\n{''.join(cases)}]\n{contract}{functions}"
     )
     returned = drafted.returned or ", ".join(plan.returned) or next((a.name for a in plan.of("input")), "None")
     parts = [
         head,
         _function(f"inputs({', '.join(extents)})", [*made, f"return {back}"]),
-        _function(f"reference({names})", [reference]),
+        *([_function(f"reference({names})", [f"return {reference}"])] if reference else []),
         _function(f"launch({', '.join(filter(None, ('module', names)))})", [*launch, f"return {returned}"]),
     ]
     return "\n\n".join(parts)
@@ -144,12 +152,11 @@ def _large(plan: DraftedCall) -> int:
 
 
 def _reference(kernel: Kernel, plan: DraftedCall, drafted: Drafted, source: SourceFile) -> tuple[str, str]:
-    """Return the reference's statement, and what the draft says of it beyond the usual."""
+    """Return the expression of what is right and what the draft says of it; both are empty where nothing tells it."""
     if drafted.reference:
-        return f"return {drafted.reference}", ""
-    asked = _open(f"The file does not say what {kernel.name} computes: say it here in PyTorch.")
+        return drafted.reference, _RIGHT
     if len(plan.returned) > 1 and not drafted.returned:
-        return asked, ""  # a well-known function has one result
+        return "", ""  # a well-known function has one result
     body = source.text.encode()[kernel.body.start : kernel.body.end].decode()
     tensors = [a.name for a in plan.of("input")]
     number = next((a.name for a in plan.of("number")), "1e-6")
@@ -166,10 +173,10 @@ def _reference(kernel: Kernel, plan: DraftedCall, drafted: Drafted, source: Sour
             said = meaning.format(*tensors, s=number, bias=bias, f=match.groupdict().get("f", "").lower())
             if "gelu(" in said and "tanh" in body:
                 said = re.sub(r"gelu\(([^()]*)\)", r'gelu(\1, approximate="tanh")', said)
-            return f"return {said}", ""
+            return said, _RIGHT
     if formula := drafted.formula(plan):
-        return f"return {formula}", _COPIED
-    return asked, ""
+        return formula, _COPIED
+    return "", ""
 
 
 def _plain(kernel: str) -> str:

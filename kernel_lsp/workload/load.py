@@ -39,8 +39,13 @@ def load_workload(text: str, path: Path, device: str = "cpu", seed: int = 0) -> 
 
 def workload_of(module: ModuleType, path: Path) -> Workload:
     """Return the workload that an executed module defines; raises as `load_workload`."""
-    inputs, reference = _function(module, path, "inputs"), _function(module, path, "reference")
+    inputs = _function(module, path, "inputs")
     launch = _function(module, path, "launch") if hasattr(module, "launch") else None
+    has_reference = hasattr(module, "reference")
+    if launch is not None and not has_reference:
+        reference = _unsaid(launch, path)
+    else:
+        reference = _function(module, path, "reference")
     cases = _cases(module, path)
     for number, case in enumerate(cases):
         must_fit(inputs, (), case, path, f"case {number} ({describe_case(case)}) does not fit `inputs`")
@@ -75,7 +80,19 @@ def workload_of(module: ModuleType, path: Path) -> Workload:
         cast("Mapping[str, float] | None", tolerance),
         bool(getattr(module, "NONDETERMINISTIC", False)),
         read_contract(getattr(module, "CONTRACT", {}), path, names, cases),
+        has_reference=has_reference,
     )
+
+
+def _unsaid(launch: Callable[..., Any], path: Path) -> Callable[..., Any]:
+    """Return what stands for the `reference` that a workload does not have: it takes what `launch` does, and raises."""
+
+    def reference(*_: object) -> object:
+        raise WorkloadError("there is no `reference`: nothing says what is right", path)
+
+    taken = inspect.signature(launch)
+    vars(reference)["__signature__"] = taken.replace(parameters=[*taken.parameters.values()][1:])
+    return reference
 
 
 def bind_launch(

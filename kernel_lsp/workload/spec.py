@@ -33,6 +33,7 @@ class WorkloadFile:
         problem: True if it is a problem of KernelBench's: `Model`, `get_inputs` and `get_init_inputs` in place of
             `reference`, `inputs` and `CASES`.
         captured: whether it is a capture: what a program was seen to do, and no text of its author's.
+        has_reference: False if it does not say what is right; then its kernels are run, and outputs not compared.
     """
 
     source: SourceFile
@@ -41,6 +42,7 @@ class WorkloadFile:
     has_launch: bool
     problem: bool = False
     captured: bool = False
+    has_reference: bool = True
 
 
 def workload_path(kernel_file: Path) -> Path:
@@ -194,10 +196,30 @@ def _read(path: Path, kernel: SourceFile, texts: Mapping[Path, str]) -> Workload
     if is_python(kernel.path) and is_problem(source.text):
         return WorkloadFile(source, kernel.path, in_kernel_file=path == kernel.path, has_launch=False, problem=True)
     missing = [name for name in REQUIRED if name not in names]
-    if missing:
+    has_reference, has_launch = "reference" in names, "launch" in names
+    if missing and (missing != ["reference"] or not has_launch):
         raise WorkloadError(f"the workload does not define {' and '.join(missing)}", path, fix=_TEMPLATE)
     _refuse_draft(source)
-    return WorkloadFile(source, kernel.path, in_kernel_file=path == kernel.path, has_launch="launch" in names)
+    return WorkloadFile(
+        source,
+        kernel.path,
+        in_kernel_file=path == kernel.path,
+        has_launch=has_launch,
+        has_reference=has_reference,
+    )
+
+
+def require_reference(workload: WorkloadFile) -> None:
+    """Raise if a workload does not say what is right.
+
+    Raises:
+        WorkloadError: it has no `reference`.
+    """
+    if not workload.has_reference:
+        fix = "Write `reference`, which takes what `inputs` returns and computes the right outputs in PyTorch."
+        raise WorkloadError(
+            "the workload has no `reference`: nothing says what is right", workload.source.path, fix=fix
+        )
 
 
 def _read_source(path: Path, texts: Mapping[Path, str]) -> SourceFile:

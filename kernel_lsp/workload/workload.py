@@ -24,6 +24,8 @@ Leaf = Any  # as `leaves.Leaf`: this module is imported where torch may be missi
 class Workload:
     """A loaded workload; see docs/workloads.md for what each part means.
 
+    Without a `reference` of its author's, `has_reference` is False, and `reference` raises.
+
     Of a KernelBench problem the last arguments are `weights`. Its reference takes the case before them all, and so does
     that of a captured workload.
     """
@@ -40,6 +42,7 @@ class Workload:
     weights: tuple[str, ...] = ()
     problem: "Problem | None" = None
     captured: "CapturedFunction | None" = None
+    has_reference: bool = True
 
     @property
     def calls(self) -> tuple["Call", ...]:
@@ -71,7 +74,10 @@ def make_inputs(workload: Workload, case: Mapping[str, Any]) -> tuple[Leaf, ...]
                 line_of(workload.inputs),
                 "Return tensors, numbers, bools, strings, None and element types such as torch.float16 only.",
             )
-    must_fit(workload.reference_on(case), leaves, {}, workload.path, "what `inputs` returns does not fit `reference`")
+    takes, name = workload.reference_on(case), "reference"
+    if not workload.has_reference and workload.launch is not None:
+        takes, name = partial(workload.launch, None), "launch"
+    must_fit(takes, leaves, {}, workload.path, f"what `inputs` returns does not fit `{name}`")
     return leaves
 
 

@@ -9,6 +9,7 @@ from kernel_lsp.compiler.builds.plan import Launch
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.draw import PLAIN, WEIGHTS, Draw
 from kernel_lsp.judge.inputs.findings import Findings
+from kernel_lsp.judge.verdict import REFERENCE
 from kernel_lsp.runner.messages.oracle import InputSizes
 
 SORTED, SIGNED = "sorted", "signed"
@@ -146,7 +147,9 @@ async def case_order(harness: Harness, findings: Findings) -> list[int]:
 
 
 def note_limits(harness: Harness, order: Sequence[int], findings: Findings) -> None:
-    """Record which inputs are never tried, because they are too large or the contract excludes them."""
+    """Record what is not compared, and which inputs are never tried: too large, or excluded by the contract."""
+    if not harness.target.workload.has_reference:
+        findings.skipped(REFERENCE, "outputs are compared with nothing, as the workload has no `reference`")
     if harness.large:
         detail = "inputs so large take ten times their memory to be sorted, and longer than all else"
         findings.skipped(f"inputs: {SORTED}", detail, harness.cases[order[0]])

@@ -6,7 +6,7 @@ from typing import Any
 from kernel_lsp.check import FileReport, check, record_baseline
 from kernel_lsp.check.quick_fixes import is_fixable
 from kernel_lsp.compiler.builds.build import Severity
-from kernel_lsp.judge.verdict import CheckStatus
+from kernel_lsp.judge.verdict import CheckStatus, is_uncompared
 from kernel_lsp.lsp.job_handlers.context import JobContext
 from kernel_lsp.report.formats.json import check_json
 from kernel_lsp.source.files import read_source
@@ -38,6 +38,8 @@ async def record(job: JobContext) -> dict[str, Any]:
 def _passed(report: FileReport) -> str:
     """Return `14 checks passed`, or how far a file that was not run was checked."""
     passed = sum(one.status is CheckStatus.PASSED for one in report.checks)
+    if passed and is_uncompared(report.checks):
+        return f"ran on {passed} set{'' if passed == 1 else 's'} of inputs; nothing says what is right"
     if passed:
         return f"{passed} check{'' if passed == 1 else 's'} passed"
     notes = [one.message for one in report.diagnostics if one.severity is Severity.NOTE]

@@ -53,8 +53,11 @@ def test_a_signature_tells_types_sizes_and_what_is_written():
     assert "module.k[(rows,), (256,)](x, out, rows, cols, eps)" in text
 
 
-def test_a_name_that_is_not_known_gives_a_reference_that_raises():
-    assert "raise NotImplementedError" in draft("__global__ void frobnicate(const float* x, float* y, int n) {}")
+def test_a_name_that_is_not_known_gives_no_reference_and_says_so():
+    text = draft("__global__ void frobnicate(const float* x, float* y, int n) {}")
+    assert "def reference" not in text
+    assert "what frobnicate computes is not known" in text
+    assert "write reference(x)" in text, "its parameters are those of `launch`"
     assert "return torch.relu(x)" in draft("__global__ void relu_kernel(const float* x, float* y, int n) {}")
 
 
@@ -212,7 +215,7 @@ def test_a_triton_kernel_is_called_through_the_function_that_launches_it():
     assert 'x = torch.randn(rows, n, device="cuda", dtype=torch.float32)' in text
     assert 'w = torch.randn(n, device="cuda", dtype=torch.float32)' in text, "the kernel's mask tells its length"
     assert "return module.scale(x, w)[0]" in text, "the second is no tensor that the kernel writes"
-    assert "raise NotImplementedError('The file does not say what scale_kernel computes" in text
+    assert "def reference" not in text, "nothing in the file says what it computes"
 
 
 TEST = """
@@ -229,11 +232,12 @@ def test_scale():
     [
         ("def naive_scale(x, w):\n    return x * w\n", "return naive_scale(x, w)"),
         (TEST, "return torch.mul(x, w)"),
-        ("def naive_scale(x, w):\n    return x * FACTOR\n", "raise NotImplementedError"),
+        ("def naive_scale(x, w):\n    return x * FACTOR\n", ""),
     ],
 )
 def test_what_a_triton_file_compares_with_is_the_reference(said, right):
     text = draft_triton(SCALE.replace(", n\n", "\n") + "\n\n" + said)
+    assert ("def reference" in text) is bool(right)
     assert right in text.partition("def reference")[2].partition("def launch")[0]
     compile(text, "draft", "exec")
 
@@ -266,7 +270,7 @@ class Scale(torch.autograd.Function):
 """
     text = draft_triton(KERNEL + host)
     assert "return module.Scale.apply(x, w, None, eps)" in text
-    assert "def reference(x, w, eps):" in text
+    assert "def launch(module, x, w, eps):" in text
     assert "dict(rows=48, w_length=16)" in text, "a multiple, and a power of two"
 
 
@@ -329,7 +333,7 @@ def test_a_name_says_no_more_than_the_parameters_do(second: str, known: bool) ->
     kernel = f"__global__ void bias_gelu(const float* x, const float* {second}, float* y, int n) {{ y[0] = x[0]; }}"
     text = draft_for(SourceFile(Path("bias_gelu.cu"), kernel))
     assert (f"gelu(x + {second})" in text) is known
-    assert ("raise NotImplementedError" in text) is not known
+    assert ("def reference" in text) is known
 
 
 FLAT = "{ int i = blockIdx.x * blockDim.x + threadIdx.x; GUARD y[i] = x[i] + 1.0f; }"
@@ -393,7 +397,7 @@ def test_the_instance_of_a_template_that_the_file_launches_tells_types() -> None
 
 def test_a_well_known_function_has_one_result() -> None:
     text = draft("__global__ void relu(const float* x, float* y, float* mask, int n) {}")
-    assert "does not say what relu computes" in text
+    assert "def reference" not in text
 
 
 def test_what_follows_a_constant_of_a_triton_kernel_is_given_by_name() -> None:
