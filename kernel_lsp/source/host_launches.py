@@ -49,6 +49,7 @@ class HostLaunch:
         grid: the expression for the number of blocks; names that are assigned once are replaced by their values, as
             far as these are made of names and numbers, but for those that are arguments.
         passed: the arguments of the call, as they are written.
+        threads: the expression for the threads of a block, in the same way.
     """
 
     kernel: str
@@ -57,6 +58,7 @@ class HostLaunch:
     shared_bytes: int | None
     grid: str = ""
     passed: tuple[str, ...] = ()
+    threads: str = ""
 
     @property
     def instance(self) -> bool:
@@ -89,8 +91,14 @@ def find_host_launches(text: str) -> tuple[HostLaunch, ...]:
             kernel, arguments = scope.instance(name)
             shared = scope.number(given[2]) if len(given) > 2 else 0
             block = scope.block(given[1]) if len(given) > 1 else None
-            found.append(HostLaunch(kernel, arguments, block, shared, scope.followed(given[0], passed), passed))
+            grid, threads = (scope.followed(one, passed) for one in (*given, "")[:2])
+            found.append(HostLaunch(kernel, arguments, block, shared, grid, passed, threads))
     return tuple(dict.fromkeys(found))
+
+
+def constant_of(text: str, name: str) -> int | None:
+    """Return the value of a constant or macro of CUDA text that is a number computed from others; else None."""
+    return _Scope("", code_only(text.encode()).decode(), {}).number(name)
 
 
 def _passed(behind: str) -> tuple[str, ...]:

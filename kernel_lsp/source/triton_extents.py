@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kernel_lsp.source.triton_host import Host
 
+_MATRIX = 2  # dimensions: those of vectors and matrices are told apart
 _SAME_SHAPE = frozenset(
     ["contiguous", "clone", "detach", "to", "float", "half", "bfloat16", "cuda", "requires_grad_", "data"]
 )
@@ -25,12 +26,14 @@ class Extents:
         multiples: what an extent must be a multiple of, or one of.
         powers: extents that must be powers of two, as the lengths of blocks are.
         numbers: parameters that are no tensors but the length of one, each with the extent's name.
+        known: extents of one size only.
     """
 
     shapes: dict[str, tuple[str, ...]]
     multiples: dict[str, int]
     powers: frozenset[str]
     numbers: dict[str, str]
+    known: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class _Reader:
         self._unclear: set[str] = set()  # of several shapes, or viewed in a way that is not followed
         self._like: dict[str, str] = {}
         self._multiples: list[tuple[_Node, int]] = []
+        self._only: list[tuple[_Node, int]] = []
 
     def read(self) -> Extents:
         """Go through the function in its order, then through what the kernel's masks say."""
@@ -94,6 +98,7 @@ class _Reader:
             self._statement(statement)
         for name in sorted(self._host.tensors):
             self._by_masks(name)
+        self._unnamed_alike()
         powers = [self._value(self._host.handed[k]) for k in self._host.uses.sizes if k in self._host.handed]
         shapes = {name: shape for name in sorted(self._host.tensors) if (shape := self._shape(name)) is not None}
         named = {name for shape in shapes.values() for name in shape}
@@ -103,7 +108,21 @@ class _Reader:
             {self._name(node): number for node, number in self._multiples},
             frozenset(self._name(node) for node in powers if isinstance(node, _Dimension)),
             {name: self._name(name) for name in others if self._is_known(name) and self._name(name) in named},
+            {self._name(node): number for node, number in self._only},
         )
+
+    def _unnamed_alike(self) -> None:
+        """Take dimensions that the host never names for those of the first tensor of as many dimensions."""
+        first: dict[int, str] = {}
+        for name in (taken.name for taken in self._host.parameters if taken.name in self._host.tensors):
+            if self._shape(name) is None or name in self._like:
+                continue
+            rank = self._rank.get(name, 1)
+            other = first.setdefault(rank, name)
+            for index in range(rank) if rank > _MATRIX and other != name else ():
+                one = _Dimension(name, index)
+                if not isinstance(self._root(one), str):
+                    self._unite(_Dimension(other, index), one)
 
     def _statement(self, node: ast.stmt) -> None:
         for inner in ast.walk(node) if not isinstance(node, (ast.If, ast.For, ast.With, ast.While)) else ():
@@ -188,6 +207,9 @@ class _Reader:
                 return None if owner.flat else _Rank(owner.of)
             case "numel":
                 return _Total(owner.of)
+            case "chunk" if at is not None and (last := self._dimension(_Shape(owner), -1)) is not None:
+                self._multiples.append((last, at))
+                return None
             case "view" | "reshape" if len(args) == 2 and _whole(args[0]) == -1:
                 last = self._value(args[1])
                 if isinstance(last, (_Dimension, str)):
@@ -227,6 +249,8 @@ class _Reader:
                     self._like[other] = one
             case ((_Dimension() | str() | _Total()), (_Dimension() | str() | _Total())):
                 self._unite(left, right)
+            case ((_Dimension() | str()), _) if number is not None and number > 0:
+                self._only.append((left, number))
             case _:
                 pass
 

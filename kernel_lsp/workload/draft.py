@@ -22,6 +22,7 @@ _ROWS = re.compile(r"(?i)^n?_?(rows?|m|batch|b|tokens?|height|h)(_\w+)?$")
 _TOTAL = re.compile(r"(?i)n|size|numel|len|length|count|total|n_?elements?|num_?elements?")
 _OF_A_ROW = re.compile(r"(?i)(weight|bias|gamma|beta)s?(_ptr)?")
 _BIAS = re.compile(r"(?i)b|beta|bias(es)?(_ptr)?")
+_MANY, _LARGEST = 4, 1 << 24  # extents; elements
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # of a name like `matrixMulSimple`
 
 # Words of a kernel's name that do not say what it computes.
@@ -102,14 +103,14 @@ def draft_workload(source: SourceFile, kernel: Kernel) -> str:
 def _draft(source: SourceFile, kernel: Kernel, plan: DraftedCall, drafted: Drafted, launch: Sequence[str]) -> str:
     names = ", ".join(a.name for a in plan.given)
     extents = plan.cases
-    small = ", ".join(f"{n}={_stepped(7 + 6 * i, drafted.multiples.get(n, 1))}" for i, n in enumerate(extents))
-    large = ", ".join(f"{n}={_stepped(_large(plan), drafted.multiples.get(n, 1))}" for n in extents)
     mutated = "".join(f'"{a.name}", ' for a in plan.arguments if a.mutated).rstrip(" ")
     contract = f"CONTRACT = dict(mutates=({mutated}))\n" if mutated else ""
     made = [_open(a.value) if a.role == "open" else f"{a.name} = {_made(a)}" for a in plan.of("input", "open")]
     back = ", ".join(a.value if a.role == "number" else a.name for a in plan.given)
     functions = f"\n\n{drafted.functions}\n" if drafted.functions else ""
-    cases = [f"    dict({small}),\n", f"    dict({large}),\n"] if extents else ["    dict(),\n"]
+    cases = dict.fromkeys(
+        (_case(extents, drafted, _small(plan)), _case(extents, drafted, [_large(plan)] * len(extents)))
+    )
     guessed = "" if drafted.shaped and not drafted.shape else ", the launch"
     reference, said = _reference(kernel, plan, drafted, source)
     said = said or _UNSAID.format(kernel=kernel.name, names=names)
@@ -127,6 +128,19 @@ def _draft(source: SourceFile, kernel: Kernel, plan: DraftedCall, drafted: Draft
         _function(f"launch({', '.join(filter(None, ('module', names)))})", [*launch, f"return {returned}"]),
     ]
     return "\n\n".join(parts)
+
+
+def _case(extents: Sequence[str], drafted: Drafted, sizes: Sequence[int]) -> str:
+    """Return the line of a case with sizes near these, as far as the file allows them."""
+    steps, known = drafted.multiples, drafted.known
+    said = (f"{n}={known.get(n) or _stepped(size, steps.get(n, 1))}" for n, size in zip(extents, sizes, strict=True))
+    return f"    dict({', '.join(said)}),\n"
+
+
+def _small(plan: DraftedCall) -> list[int]:
+    """Return different sizes for a small case, whose product is small too where a tensor has all of them."""
+    count = len(plan.cases)
+    return [3 + i if _MANY <= len(plan.shape) == count else 7 + 6 * i for i in range(count)]
 
 
 def _stepped(size: int, step: int) -> int:
@@ -148,7 +162,9 @@ def _large(plan: DraftedCall) -> int:
     if len(plan.cases) == 1:
         return 1024 if rank > 1 else 1 << 20
     product = {name.lower() for name in plan.cases} == set("mnk")
-    return 1024 if len(plan.cases) == 2 or (product and rank == 2) else 256 if len(plan.cases) == 3 else 64
+    if len(plan.cases) == 2 or (product and rank == 2):
+        return 1024
+    return min(64 if len(plan.cases) >= _MANY else _LARGEST, int(_LARGEST ** (1 / max(rank, 3))))
 
 
 def _reference(kernel: Kernel, plan: DraftedCall, drafted: Drafted, source: SourceFile) -> tuple[str, str]:
@@ -208,8 +224,10 @@ def _plan(kernel: str, drafted: Drafted) -> DraftedCall:
         rows, columns = (extents[0], extents[-1])
         rows, columns = (columns, rows) if rows == drafted.row_length else (rows, columns)
         return _shaped(arguments, (rows, columns), turned=True)
-    if len(extents) >= 2:
-        first, second = extents[:2]
+    if len(extents) > 2:
+        return _shaped(arguments, tuple(extents))  # large enough for any of them
+    if len(extents) == 2:
+        first, second = extents
         return _shaped(arguments, (second, first) if first == drafted.row_length else (first, second))
     if not extents:
         return _shaped(arguments, ("rows", "cols"))
@@ -237,7 +255,8 @@ def _shaped(
             along = tuple(extent for extent in shape if (extent == index.extent) is index.column)
             found.append(replace(argument, shape=along))
         elif argument.role == "input":
-            given = next(own, shape[-1:] if _OF_A_ROW.fullmatch(argument.name) else shape)
+            row = len(shape) < _MANY - 1 and _OF_A_ROW.fullmatch(argument.name)
+            given = next(own, shape[-1:] if row else shape)
             found.append(replace(argument, shape=given))
         else:
             written = shape[::-1] if turned else shape

@@ -81,6 +81,7 @@ class Drafted:
         row_length: of two extents the one that a row has, where indices tell; else empty.
         returned: expression of the launch's result; empty if it returns all that is written.
         multiples: extent -> what it has to be a multiple of, where the file says so.
+        known: extent -> its only size, where the file fixes it.
         reference: expression of the right result, where the file has one; else empty.
         functions: text of the functions that `reference` calls.
         formula: returns the expression that the kernel's own text computes on a plan's tensors; empty where it tells
@@ -94,6 +95,7 @@ class Drafted:
     row_length: str = ""
     returned: str = ""
     multiples: Mapping[str, int] = field(default_factory=dict[str, int])
+    known: Mapping[str, int] = field(default_factory=dict[str, int])
     reference: str = ""
     functions: str = ""
     formula: Callable[[DraftedCall], str] = lambda plan: ""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda_classes import find_classes
-from kernel_lsp.source.host_launches import HostLaunch, find_host_launches
+from kernel_lsp.source.host_launches import HostLaunch, constant_of, find_host_launches
 from kernel_lsp.source.kernel import Kernel, Parameter
 from kernel_lsp.source.template_arguments import instance_of
 from kernel_lsp.source.text import behind_brackets, between_commas
@@ -32,8 +32,13 @@ _INTEGER = re.compile(r"\b(?:int|unsigned|long|short|size_t|ssize_t|u?int\d+_t)\
 _PER_ELEMENT = re.compile(r"blockIdx\s*\.\s*x\s*\*\s*blockDim\s*\.\s*x|blockDim\s*\.\s*x\s*\*\s*blockIdx\s*\.\s*x")
 _TWO_DIMENSIONAL = re.compile(r"\b(?:blockIdx|threadIdx)\s*\.\s*y\b")
 _BLOCK, _TILE = 256, 16
+_MATRIX = 2  # extents
 _TYPEDEF = re.compile(r"\btypedef\s+([\w: ]+?)\s+(\w+)\s*;")
 _USING = re.compile(r"\busing\s+(\w+)\s*=\s*([\w: ]+?)\s*;")
+_WITHOUT_A_MACRO = re.compile(  # a macro, and what stands there without it
+    r"#\s*ifdef\s+(\w+)((?:(?!#\s*(?:if|else|endif)).)*)(?:#\s*else\b((?:(?!#\s*(?:if|else|endif)).)*))?#\s*endif",
+    re.DOTALL,
+)
 _ASSIGNED = re.compile(  # after an element, cast or not
     r"[\s)]*(?:\[\w+\][\s)]*)?(?:\.\w+\s*)?(?:=(?!=)|[-+*/%|&^]=|<<=|>>=|\+\+|--)"
 )
@@ -70,16 +75,21 @@ class _Cuda:
         if length:
             arguments = [replace(one, shape=length, index=None) if one.is_tensor else one for one in arguments]
         unbounded = flat is not None and not flat.extent
+        size = constant_of(source.text, flat.fixed) if flat is not None and flat.fixed else None
+        multiples = _whole_blocks(kernel, written)
+        if not length and len(extents) <= _MATRIX:
+            multiples = dict.fromkeys(_unguarded(extents, body), _threads(kernel, written)) | multiples
         return Drafted(
             arguments,
             lambda plan: [
-                *_asked(kernel, flat, extents, body, _is_told(kernel, plan, written)),
+                *([] if size else _asked(kernel, flat, extents, body, _is_told(kernel, plan, written))),
                 *_cuda_launch(kernel, plan, source.text, body, written),
             ],
             shaped=bool(length),
             shape=length,
             row_length=row_length(extents, body),
-            multiples={"n": _threads(kernel, written)} if unbounded else _whole_blocks(kernel, written),
+            multiples={"n": _threads(kernel, written)} if unbounded else multiples,
+            known={"n": size} if size else {},
             formula=lambda plan: _formula(plan, body),
         )
 
@@ -89,6 +99,11 @@ def _flat(arguments: Sequence[Argument], extents: Sequence[str], body: str) -> F
     arrays = [argument.name for argument in arguments if argument.is_tensor]
     flat = flat_index(arrays, extents, body.partition("{")[2])
     return None if flat is not None and "n" in {one.name for one in arguments} - {flat.extent} else flat
+
+
+def _unguarded(extents: Sequence[str], body: str) -> list[str]:
+    """Return the sizes that no index is compared with: what is moved in whole blocks has to be made of these."""
+    return [one for one in extents if not re.search(rf"(?:<|>=|%|\bmin\s*\([^;]*)\s*\(?\s*{one}\b", body)]
 
 
 def _square(arguments: Sequence[Argument], extents: Sequence[str], body: str) -> tuple[str, ...]:
@@ -157,11 +172,16 @@ def _indexed(arguments: Sequence[Argument], body: str) -> list[Argument]:
 
 
 def _aliases(text: str) -> dict[str, str]:
-    """Return type alias -> type in a file; of several definitions, as in branches of an `#if`, the first."""
+    """Return type alias -> type in a file; of several definitions the first that no missing macro asks for."""
+    text = _WITHOUT_A_MACRO.sub(lambda branch: branch[0] if _is_defined(branch[1], text) else branch[3] or "", text)
     found: dict[str, str] = {}
     for kind, name in (*_TYPEDEF.findall(text), *((kind, name) for name, kind in _USING.findall(text))):
         found.setdefault(name, kind.strip())
     return found
+
+
+def _is_defined(macro: str, text: str) -> bool:
+    return re.search(rf"#\s*define\s+{macro}\b", text) is not None
 
 
 def _is_read_first(name: str, body: str) -> bool:
@@ -171,9 +191,10 @@ def _is_read_first(name: str, body: str) -> bool:
     uses = list(re.finditer(rf"\b{name}\s*\[|\*\s*{name}\b", body))
     if not uses or (_RESULT.fullmatch(name) and re.search(rf"&\s*{name}\b", body)):  # written through its address
         return False
-    rest = body[uses[0].start() :].partition(";")[0]
-    written = re.match(rf"(?:{name}\s*\[[^;=]*\]|\*\s*{name})\s*=(?!=)", rest)
-    return written is None or re.search(rf"\b{name}\s*\[|\*\s*{name}\b", rest[written.end() :]) is not None
+    rest = body[uses[0].end() - uses[0][0].endswith("[") :].partition(";")[0]
+    behind = rest[behind_brackets(rest, "[]") :] if rest.startswith("[") else rest
+    written = re.match(r"\s*=(?!=)", behind)
+    return written is None or re.search(rf"\b{name}\s*\[|\*\s*{name}\b", behind) is not None
 
 
 def _is_only_read(name: str, body: str) -> bool:
@@ -232,29 +253,33 @@ def _whole_blocks(kernel: Kernel, written: HostLaunch | None) -> dict[str, int]:
     """Return what sizes are multiples of, as a launch in the file divides them by the block without rounding up."""
     if written is None:
         return {}
-    grid = _of_parameters(kernel, written)
+    grid = _of_parameters(kernel, written, written.grid)
     return {name: int(step) for name, step in _ROUNDED_DOWN.findall(grid) if int(step)}
 
 
-def _of_parameters(kernel: Kernel, written: HostLaunch) -> str:
-    """Return the number of blocks as the file has it, with the kernel's names for what it is given."""
+def _of_parameters(kernel: Kernel, written: HostLaunch, expression: str) -> str:
+    """Return an expression of a launch in the file, with the kernel's names for what it is given."""
     named = {given: _python_name(one.name) for given, one in zip(written.passed, kernel.parameters, strict=False)}
-    text = re.sub(r"[A-Za-z_]\w*", lambda word: named.get(word[0], word[0]), written.grid)
+    text = re.sub(r"[A-Za-z_]\w*", lambda word: named.get(word[0], word[0]), expression)
     return re.sub(r"\(\s*(?:int|size_t|unsigned)\s*\)|\bdim3\b|static_cast\s*<[^>]*>", "", text)
 
 
 def _grid(written: HostLaunch, kernel: Kernel, plan: DraftedCall, threads: int) -> str | None:
     """Return the number of blocks as a Python expression; None if it depends on more than sizes and the block."""
+    return _expression(_of_parameters(kernel, written, written.grid), plan, threads)
+
+
+def _expression(text: str, plan: DraftedCall, threads: int) -> str | None:
     text = re.sub(
         r"(?i)\b(?:ceil_?div|div_?up|cdiv)\s*\(([^(),]+),([^(),]+)\)",
         r"-(-(\1) // (\2))",
-        _of_parameters(kernel, written),
+        text,
     )
     text = re.sub(
         r"(?<!/)/(?!/)", "//", re.sub(r"(?i)\b(?:block_?size|threads(?:_?per_?block)?)\b", str(threads), text)
     )
     used = set(re.findall(r"[A-Za-z_]\w*", text))
-    if not text.strip() or not used <= set(plan.cases) or re.search(r"[^\w\s()+\-*/,]", text):
+    if not text.strip() or not used <= set(plan.cases) or re.search(r"[^\w\s()+\-*/,]|\w\s*\(", text):
         return None
     extents = [_stripped(part) for part in between_commas(_stripped(text))]
     return extents[0] if len(extents) == 1 else f"({', '.join(extents)})"
@@ -280,8 +305,10 @@ def _cuda_launch(kernel: Kernel, plan: DraftedCall, text: str, body: str, writte
     lines: list[str] = []
     if written and (blocks := _grid(written, kernel, plan, int(bound))) is not None:
         shape = tuple(extent for extent in threads if extent > 1) or (1,) if threads else (int(bound),)
-        grid = f"{blocks}, {shape[0] if len(shape) == 1 else shape}"
-    elif written and _TWO_DIMENSIONAL.search(body) and len(plan.shape) < 2:
+        said = _of_parameters(kernel, written, written.threads)
+        computed = _expression(said, plan, int(bound)) if threads is None else None
+        grid = f"{blocks}, {computed or (shape[0] if len(shape) == 1 else shape)}"
+    elif written and (len(plan.shape) > _MATRIX or (_TWO_DIMENSIONAL.search(body) and len(plan.shape) < _MATRIX)):
         question = f"The file launches {kernel.name} with {written.grid} blocks: say the grid and the block."
         lines.append(f"raise NotImplementedError({question!r})")
         grid = "..., ..."

@@ -1,6 +1,7 @@
 """Drafts calls of Triton kernels: through the file's function that launches them, else from their parameters."""
 
 import ast
+from dataclasses import replace
 
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.kernel import Kernel
@@ -8,6 +9,7 @@ from kernel_lsp.source.python import python_ast_if_any
 from kernel_lsp.source.triton_extents import Extents, extents_of
 from kernel_lsp.source.triton_host import Host, Taken, host_of, uses_of
 from kernel_lsp.source.triton_reference import reference_in
+from kernel_lsp.source.triton_types import types_of
 from kernel_lsp.source.triton_uses import Uses, element_of
 from kernel_lsp.workload.language import Argument, Drafted, DraftedCall, WorkloadPart, is_small, value_of
 
@@ -27,8 +29,9 @@ class _Triton:
 
 def _through(host: Host, tree: ast.Module, source: SourceFile) -> Drafted:
     """Return the draft of a call of the function that launches the kernel."""
-    extents = extents_of(host)
+    extents, types = extents_of(host), types_of(host)
     arguments = [a for taken in host.parameters if (a := _argument(taken, host, extents)) is not None]
+    arguments = [replace(a, dtype=types.get(a.name, a.dtype)) for a in arguments]
     call = f"module.{host.call}({', '.join(_given(host, arguments, extents))})"
     lines, returned = _returned(host, call)
     multiples = extents.multiples | dict.fromkeys(extents.powers, _POWER)
@@ -40,6 +43,7 @@ def _through(host: Host, tree: ast.Module, source: SourceFile) -> Drafted:
         shaped=True,
         returned=returned,
         multiples=multiples,
+        known=extents.known,
         reference=right.expression if right else "",
         functions=right.functions if right else "",
     )

@@ -1,6 +1,7 @@
 """Drafts of workloads: complete by their form, refused until somebody has agreed to them."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ def test_a_name_that_is_not_known_gives_no_reference_and_says_so():
     text = draft("__global__ void frobnicate(const float* x, float* y, int n) {}")
     assert "def reference" not in text
     assert "what frobnicate computes is not known" in text
-    assert "write reference(x)" in text, "its parameters are those of `launch`"
+    assert "reference(x), which returns" in text, "its parameters are those of `launch`"
     assert "return torch.relu(x)" in draft("__global__ void relu_kernel(const float* x, float* y, int n) {}")
 
 
@@ -456,3 +457,94 @@ def test_what_no_launch_tells_of_a_template_is_assumed_as_for_its_facts() -> Non
     host = "template <typename T> void run(T* x, T* y, int n, int u) { k<T, long, u><<<n, 64>>>(x, y, 1, n); }"
     assert 'module["k<float, int, 4>"]' in draft(head + kernel)
     assert 'module["k<double, long, 4>"]' in draft(f"{head}{kernel}{host}\nvoid all() {{ run<double>(0, 0, 1, 2); }}")
+
+
+def test_a_pointer_that_a_condition_reads_before_it_is_written_is_an_input() -> None:
+    body = "{ int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) { if (out[i] < 0) { out[i] = x[i]; } } }"
+    text = draft(f"__global__ void mark(const float* x, long* out, int n) {body}")
+    assert 'CONTRACT = dict(mutates=("out",))' in text
+    assert "out = torch.randint(" in text
+
+
+@pytest.mark.parametrize(("define", "dtype"), [("", "float32"), ("#define WIDE\n", "float64")])
+def test_a_type_that_a_missing_macro_asks_for_is_not_taken(define: str, dtype: str) -> None:
+    head = f"{define}#ifdef WIDE\ntypedef double real;\n#else\ntypedef float real;\n#endif\n"
+    assert f'x = torch.randn(n, device="cuda", dtype=torch.{dtype})' in draft(
+        head + "__global__ void k(const real* x, real* y, int n) " + FLAT.replace("GUARD", "if (i < n)")
+    )
+
+
+def test_a_number_of_elements_that_the_file_fixes_is_the_only_size() -> None:
+    kernel = "#define HALF 512\nconst int N = 2 * HALF;\n__global__ void k(const float* x, float* y) "
+    text = draft(kernel + FLAT.replace("GUARD", "if (i < N)"))
+    assert "CASES = [\n    dict(n=1024),\n]" in text
+    assert "NotImplementedError" not in text
+
+
+def test_sizes_that_no_index_is_compared_with_are_whole_blocks() -> None:
+    body = "{ for (int k = threadIdx.x; k < K; k += 64) y[blockIdx.x] += x[blockIdx.x * K + k] * w[N]; }"
+    text = draft(
+        f"__global__ void __launch_bounds__(64) dots(const float* x, const float* w, float* y, int N, int K) {body}"
+    )
+    assert "dict(N=64, K=13)," in text, "nothing holds a thread back from the last rows"
+
+
+def test_tensors_are_large_enough_for_any_of_many_sizes() -> None:
+    body = "{ int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < B * T * C) y[i] = x[i] + bias[i % C]; }"
+    text = draft(
+        f"__global__ void shift(int B, int T, int C, int D, const float* x, const float* bias, float* y) {body}"
+    )
+    assert "bias = torch.randn(B, T, C, D," in text
+    assert "dict(B=3, T=4, C=5, D=6),\n    dict(B=64, T=64, C=64, D=64)," in text
+
+
+def test_blocks_of_many_sizes_that_cannot_be_read_are_asked_for() -> None:
+    body = "{ int i = blockIdx.x * blockDim.x + threadIdx.x; y[i] = x[i / C]; }"
+    call = "dim3 t(min(C, 32)); shift<<<B * C / t.x, t>>>(B, T, C, x, y);"
+    host = f"void run(int B, int T, int C, float* x, float* y) {{ {call} }}"
+    text = draft(f"__global__ void shift(int B, int T, int C, const float* x, float* y) {body}\n{host}")
+    assert "raise NotImplementedError('The file launches shift with" in text
+
+
+def test_asserted_types_and_sizes_of_a_triton_function_and_halves_are_kept() -> None:
+    host = """
+def scale(x, w, out):
+    assert x.dtype in [torch.float16, torch.bfloat16], "only these"
+    assert x.dtype == w.dtype and out.is_contiguous()
+    heads, n = x.shape
+    assert heads == 1
+    first, second = w.chunk(2, dim=-1)
+    scale_kernel[(heads,)](x, w, out, x.stride(0), n, BLOCK=1024)
+"""
+    text = draft_triton(KERNEL + host)
+    for name in ("x", "w"):
+        assert re.search(rf"{name} = torch.randn\(.*dtype=torch.float16\)", text), text
+    cases = text.partition("CASES = [")[2].partition("]")[0]
+    assert cases.count("heads=1,") == 2
+    assert all(int(size) % 2 == 0 for size in re.findall(r"\bn=(\d+)", cases)), "each half has as many columns"
+
+
+@pytest.mark.parametrize(
+    ("dims", "launch"),
+    [
+        ("dim3 blocks(B); dim3 threads(C);", "module.copies[B, C](B, C, x, y)"),
+        ("dim3 blocks(B), threads(C);", "module.copies[(B,), (256,)](B, C, x, y)"),
+    ],
+)
+def test_blocks_of_as_many_threads_as_a_size_are_launched_so(dims: str, launch: str) -> None:
+    body = "{ int c = threadIdx.x; if (c < C) y[blockIdx.x * C + c] = x[blockIdx.x * C + c]; }"
+    host = f"void run(int B, int C, float* x, float* y) {{ {dims} copies<<<blocks, threads>>>(B, C, x, y); }}"
+    text = draft(f"__global__ void copies(int B, int C, const float* x, float* y) {body}\n{host}")
+    assert launch in text
+
+
+def test_dimensions_that_a_triton_function_never_names_are_those_of_its_first_tensor() -> None:
+    host = """
+def scale(x, w, out):
+    batch, heads, length, width = x.shape
+    _, groups, _, _ = w.shape
+    scale_kernel[(batch,)](x, w, out, x.stride(0), width, BLOCK=1024)
+"""
+    text = draft_triton(KERNEL + host)
+    assert "w = torch.randn(batch, groups, length, width," in text
+    assert "length=64," in text, "a large case is as large as tensors of four dimensions may be"
