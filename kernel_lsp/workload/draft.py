@@ -123,7 +123,7 @@ def _draft(source: SourceFile, kernel: Kernel, plan: DraftedCall, drafted: Draft
     returned = drafted.returned or ", ".join(plan.returned) or next((a.name for a in plan.of("input")), "None")
     parts = [
         head,
-        _function(f"inputs({', '.join(extents)})", [*made, f"return {back}"]),
+        _function(f"inputs({', '.join(extents)})", [*made, f"return {back or '()'}"]),
         *([_function(f"reference({names})", [f"return {reference}"])] if reference else []),
         _function(f"launch({', '.join(filter(None, ('module', names)))})", [*launch, f"return {returned}"]),
     ]

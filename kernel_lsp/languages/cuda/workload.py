@@ -33,6 +33,7 @@ _PER_ELEMENT = re.compile(r"blockIdx\s*\.\s*x\s*\*\s*blockDim\s*\.\s*x|blockDim\
 _TWO_DIMENSIONAL = re.compile(r"\b(?:blockIdx|threadIdx)\s*\.\s*y\b")
 _BLOCK, _TILE = 256, 16
 _MATRIX = 2  # extents
+_CONSTANT = re.compile(r"[\d\s()+\-*/]+")  # a number of blocks that depends on no size
 _TYPEDEF = re.compile(r"\btypedef\s+([\w: ]+?)\s+(\w+)\s*;")
 _USING = re.compile(r"\busing\s+(\w+)\s*=\s*([\w: ]+?)\s*;")
 _WITHOUT_A_MACRO = re.compile(  # a macro, and what stands there without it
@@ -72,6 +73,8 @@ class _Cuda:
         extents = [argument.name for argument in arguments if argument.role == "extent"]
         flat = _flat(arguments, extents, body)
         length = (flat.extent or "n",) if flat is not None else _square(arguments, extents, body)
+        if flat is None:
+            arguments = [_holding(one, body) for one in arguments]
         if length:
             arguments = [replace(one, shape=length, index=None) if one.is_tensor else one for one in arguments]
         unbounded = flat is not None and not flat.extent
@@ -82,7 +85,7 @@ class _Cuda:
         return Drafted(
             arguments,
             lambda plan: [
-                *([] if size else _asked(kernel, flat, extents, body, _is_told(kernel, plan, written))),
+                *([] if size else _asked(kernel, flat, extents, body, written, _is_told(kernel, plan, written))),
                 *_cuda_launch(kernel, plan, source.text, body, written),
             ],
             shaped=bool(length),
@@ -101,6 +104,18 @@ def _flat(arguments: Sequence[Argument], extents: Sequence[str], body: str) -> F
     return None if flat is not None and "n" in {one.name for one in arguments} - {flat.extent} else flat
 
 
+def _holding(argument: Argument, body: str) -> Argument:
+    """Return an array of whole numbers that tell where others are read or written as what has to be asked for."""
+    if argument.role != "input" or "int" not in argument.dtype:
+        return argument
+    element = rf"\b{argument.name}\s*\["
+    assigned = re.findall(rf"\b(\w+)\s*=[^;=]*{element}", body)
+    places = [element, *(rf"\b{name}\b" for name in assigned)]
+    if not any(re.search(rf"(?:\w\s*\[[^\];]*|(?:<|>=)\s*){place}", body.partition("{")[2]) for place in places):
+        return argument
+    return Argument(argument.name, "open", value=f"Say what `{argument.name}` holds: whole numbers below what?")
+
+
 def _unguarded(extents: Sequence[str], body: str) -> list[str]:
     """Return the sizes that no index is compared with: what is moved in whole blocks has to be made of these."""
     return [one for one in extents if not re.search(rf"(?:<|>=|%|\bmin\s*\([^;]*)\s*\(?\s*{one}\b", body)]
@@ -109,9 +124,12 @@ def _unguarded(extents: Sequence[str], body: str) -> list[str]:
 def _square(arguments: Sequence[Argument], extents: Sequence[str], body: str) -> tuple[str, ...]:
     """Return the extents of arrays that all are square matrices of the kernel's only size; else none."""
     names = [argument.name for argument in arguments if argument.is_tensor]
-    if len(extents) != 1 or not names or _TWO_DIMENSIONAL.search(body) is None:
+    if len(extents) != 1 or not names:
         return ()
     of_rows = rf"[^;\[\]]*(?:\*\s*{extents[0]}\b|\b{extents[0]}\s*\*)[^;\[\]]*\+"
+    if _TWO_DIMENSIONAL.search(body) is None:  # a thread has a row or a column of some of them
+        found = _PER_ELEMENT.search(body) and re.search(rf"\[{of_rows}", body)
+        return (extents[0], extents[0]) if found else ()
     return (extents[0], extents[0]) if all(re.search(rf"\b{name}\s*\[{of_rows}", body) for name in names) else ()
 
 
@@ -121,7 +139,9 @@ def _is_told(kernel: Kernel, plan: DraftedCall, written: HostLaunch | None) -> b
     return bool(known) and len(plan.cases) == len(set(plan.shape))
 
 
-def _asked(kernel: Kernel, flat: FlatIndex | None, extents: Sequence[str], body: str, told: bool) -> list[str]:
+def _asked(
+    kernel: Kernel, flat: FlatIndex | None, extents: Sequence[str], body: str, written: HostLaunch | None, told: bool
+) -> list[str]:
     """Return a question in place of a launch that neither the kernel's text nor one in the file tells."""
     code = body.partition("{")[2]
     if flat is not None and flat.fixed:
@@ -130,6 +150,9 @@ def _asked(kernel: Kernel, flat: FlatIndex | None, extents: Sequence[str], body:
         question = f"No parameter of {kernel.name} says how many elements there are: say the sizes, grid and block."
     elif _WIDENED.search(code):
         question = f"Threads of {kernel.name} move several elements at once: say the sizes, the grid and the block."
+    elif told and extents and _CONSTANT.fullmatch(written.grid if written else ""):
+        blocks = f"{written.grid if written else ''} blocks"
+        question = f"The file launches {kernel.name} with {blocks} whatever the sizes: say these and the grid."
     elif told:
         return []
     elif _OWN_BLOCK.search(code):
@@ -189,6 +212,8 @@ def _is_read_first(name: str, body: str) -> bool:
     if re.search(rf"\batomic\w+\s*\(\s*&?\s*{name}\b", body):
         return True
     uses = list(re.finditer(rf"\b{name}\s*\[|\*\s*{name}\b", body))
+    if not uses and re.search(rf"[(,]\s*{name}\s*[,)]", body):
+        return True  # given to a function whole
     if not uses or (_RESULT.fullmatch(name) and re.search(rf"&\s*{name}\b", body)):  # written through its address
         return False
     rest = body[uses[0].end() - uses[0][0].endswith("[") :].partition(";")[0]

@@ -548,3 +548,33 @@ def scale(x, w, out):
     text = draft_triton(KERNEL + host)
     assert "w = torch.randn(batch, groups, length, width," in text
     assert "length=64," in text, "a large case is as large as tensors of four dimensions may be"
+
+
+def test_a_pointer_that_a_function_is_given_whole_is_an_input() -> None:
+    body = "{ y[blockIdx.x] = sum_of(data); }"
+    text = draft(f"__global__ void sums(float* data, float* y, int n) {body}")
+    assert 'mutates=("data",' in text
+
+
+def test_a_matrix_of_which_each_thread_has_a_row_is_square() -> None:
+    row = "int r = blockIdx.x * blockDim.x + threadIdx.x;"
+    body = f"{{ {row} if (r < n) for (int k = 0; k < n; k++) y[r] += x[r * n + k]; }}"
+    assert "x = torch.randn(n, n," in draft(f"__global__ void sums(const float* x, float* y, int n) {body}")
+
+
+def test_numbers_that_tell_where_others_are_read_are_asked_for() -> None:
+    body = "{ for (int k = rows[blockIdx.x]; k < rows[blockIdx.x + 1]; k++) y[blockIdx.x] += x[k]; }"
+    text = draft(f"__global__ void sums(const float* x, const int* rows, float* y, int n, int m) {body}")
+    assert "raise NotImplementedError('Say what `rows` holds" in text
+
+
+def test_blocks_of_a_constant_number_are_asked_for() -> None:
+    body = "{ for (int i = threadIdx.x; i < n; i += 64) y[blockIdx.x] += x[i]; }"
+    host = "const int BLOCKS = 4096; void run(float* x, float* y, int n) { sums<<<BLOCKS, 64>>>(x, y, n); }"
+    text = draft(f"__global__ void sums(const float* x, float* y, int n) {body}\n{host}")
+    assert "raise NotImplementedError('The file launches sums with 4096 blocks whatever the sizes" in text
+
+
+def test_a_kernel_of_no_inputs_has_inputs_that_are_none() -> None:
+    text = draft("__global__ void ones(float* y) { y[blockIdx.x * blockDim.x + threadIdx.x] = 1; }")
+    assert "    return ()\n" in text
