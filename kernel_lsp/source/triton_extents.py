@@ -112,7 +112,7 @@ class _Reader:
         )
 
     def _unnamed_alike(self) -> None:
-        """Take dimensions that the host never names for those of the first tensor of as many dimensions."""
+        """Take dimensions of which the host names at most one for those of the first tensor of as many dimensions."""
         first: dict[int, str] = {}
         for name in (taken.name for taken in self._host.parameters if taken.name in self._host.tensors):
             if self._shape(name) is None or name in self._like:
@@ -120,9 +120,13 @@ class _Reader:
             rank = self._rank.get(name, 1)
             other = first.setdefault(rank, name)
             for index in range(rank) if rank > _MATRIX and other != name else ():
-                one = _Dimension(name, index)
-                if not isinstance(self._root(one), str):
-                    self._unite(_Dimension(other, index), one)
+                one, theirs = _Dimension(name, index), _Dimension(other, index)
+                if not (self._is_said(one) and self._is_said(theirs)):
+                    self._unite(theirs, one)
+
+    def _is_said(self, node: _Node) -> bool:
+        """Return True for an extent that the host names or gives a number."""
+        return isinstance(self._root(node), str) or self._root(node) in {self._root(one) for one, _ in self._only}
 
     def _statement(self, node: ast.stmt) -> None:
         for inner in ast.walk(node) if not isinstance(node, (ast.If, ast.For, ast.With, ast.While)) else ():
@@ -236,9 +240,18 @@ class _Reader:
                     self._multiples.append((node, number))
             case ast.Compare(left=left, ops=ops, comparators=others) if all(isinstance(op, ast.Eq) for op in ops):
                 for other in others:
+                    if isinstance(other, ast.Tuple) and isinstance(shape := self._value(left), _Shape):
+                        self._has_sizes(shape, other.elts)
                     self._equal(self._value(left), self._value(other), _whole(other))
             case _:
                 pass
+
+    def _has_sizes(self, shape: _Shape, sizes: list[ast.expr]) -> None:
+        """Take a tensor's dimensions from what its shape is compared with, such as `(batch, n)`."""
+        if not shape.tensor.flat:
+            self._rank[shape.tensor.of] = len(sizes)
+            for at, size in enumerate(sizes):
+                self._equal(self._dimension(shape, at), self._value(size), _whole(size))
 
     def _equal(self, left: _Value, right: _Value, number: int | None) -> None:
         match left, right:

@@ -368,7 +368,7 @@ class _Measuring:
         compared = await harness.compare(subject, draw, ran.published, baseline=True)
         ruling = runs.take_emulated(harness, draw, ran, profile.findings)
         ruling = ruling or ruling_on(harness, draw, compared, ran.trampled)
-        if ruling is None and compared.blank:
+        if ruling is None and compared.blank and harness.target.workload.has_reference:
             ruling = await runs.check_unwritten(harness, subject, draw, policy.FIRST_RUN_SECONDS)
         finite = compared.finite or draw.is_plain
         if ruling is None and not finite and (harness.target.workload.problem or draw.family == plan.SIGNED):

@@ -94,3 +94,13 @@ def test_inputs_that_its_launch_does_not_take_are_named(bare, tmp_path):
         assert "what `inputs` returns does not fit `launch`" in found.message
 
     checking(tmp_path, steps)
+
+
+def test_a_part_of_an_output_that_is_not_written_is_no_wrong_answer(bare, tmp_path):
+    """How large outputs are is the draft's guess."""
+    bare.with_name("scale_workload.py").write_text(WITHOUT.replace("empty_like(x)", "empty(2000, device='cuda')"))
+
+    def steps(check):
+        assert codes(check(bare)) == []
+
+    checking(tmp_path, steps)

@@ -543,10 +543,13 @@ def test_dimensions_that_a_triton_function_never_names_are_those_of_its_first_te
 def scale(x, w, out):
     batch, heads, length, width = x.shape
     _, groups, _, _ = w.shape
+    assert out.shape == (batch, groups, 8, width)
     scale_kernel[(batch,)](x, w, out, x.stride(0), width, BLOCK=1024)
 """
     text = draft_triton(KERNEL + host)
     assert "w = torch.randn(batch, groups, length, width," in text
+    assert "out = torch.empty(batch, groups, d2, width," in text, "a shape is compared with a tuple"
+    assert "d2=8" in text
     assert "length=64," in text, "a large case is as large as tensors of four dimensions may be"
 
 
