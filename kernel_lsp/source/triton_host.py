@@ -243,8 +243,33 @@ def _names(function: ast.FunctionDef) -> list[str]:
 
 
 def _handed(call: ast.Call, parameters: Sequence[str]) -> dict[str, ast.expr]:
-    by_position = zip(parameters, call.args, strict=False)
-    return dict(by_position) | {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    named = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    starred = sum(isinstance(given, ast.Starred) for given in call.args)
+    room = len(parameters) - len(named.keys() & set(parameters)) - len(call.args) + starred
+    if not starred:
+        return dict(zip(parameters, call.args, strict=False)) | named
+    if room < 0 or room % starred:
+        return named  # which is given to which is not known
+    found: dict[str, ast.expr] = {}
+    at = 0
+    for given in call.args:
+        values = _elements(given, room // starred)
+        found |= {name: value for name, value in zip(parameters[at:], values, strict=False) if value is not None}
+        at += len(values)
+    return found | named
+
+
+def _elements(given: ast.expr, count: int) -> list[ast.expr | None]:
+    """Return the arguments that one of a call's stands for: `count` of them for `*x.stride()`, None where unknown."""
+    match given:
+        case ast.Starred(value=ast.Call(func=ast.Attribute(attr="stride" | "size") as method, args=[])):
+            return [ast.Call(method, [ast.Constant(at)], []) for at in range(count)]
+        case ast.Starred(value=ast.Attribute(attr="shape") as shape):
+            return [ast.Subscript(shape, ast.Constant(at)) for at in range(count)]
+        case ast.Starred():
+            return [None] * count
+        case _:
+            return [given]
 
 
 def _taken(function: ast.FunctionDef) -> tuple[Taken, ...]:

@@ -247,6 +247,16 @@ async def test_at_ones_own_kernel_there_is_what_leads(tmp_path):
 
 
 @pytest.mark.thorough
+async def test_a_text_that_is_no_file_yet_has_to_be_saved_before_a_draft(tmp_path):
+    async with editor(tmp_path) as session:
+        uri = "untitled:Untitled-1"
+        session.client.text_document_did_open(
+            types.DidOpenTextDocumentParams(types.TextDocumentItem(uri, "cuda-cpp", 1, BARE))
+        )
+        with pytest.raises(Exception, match="Save the text as a file first"):
+            await session.command("draft", uri)
+
+
 async def test_a_workload_is_drafted_and_never_overwritten(tmp_path):
     bare, workload = tmp_path / "scale.cu", tmp_path / "scale_workload.py"
     bare.write_text(BARE)

@@ -113,7 +113,8 @@ class ResultCommands:
         document = self._documents.read(uri)
         path = workload_path(document.path)
         if not document.on_disk:
-            raise SourceError("There is no kernel to draft a workload for.", document.path)
+            fix = "Save the text as a file first."
+            raise SourceError("A workload is drafted beside its kernel, which is not saved.", document.path, fix=fix)
         there = (await self._results.of(document)).draft
         if there is not None:
             path = there

@@ -581,3 +581,23 @@ def test_blocks_of_a_constant_number_are_asked_for() -> None:
 def test_a_kernel_of_no_inputs_has_inputs_that_are_none() -> None:
     text = draft("__global__ void ones(float* y) { y[blockIdx.x * blockDim.x + threadIdx.x] = 1; }")
     assert "    return ()\n" in text
+
+
+def test_what_follows_the_strides_of_a_tensor_in_a_launch_is_given_to_its_own_parameter() -> None:
+    kernel = """\
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def repeat(source, in_0, in_1, out, out_0, out_1, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    row = tl.load(source + tl.program_id(0) * in_0 + at * in_1, mask=at < n)
+    tl.store(out + tl.program_id(0) * out_0 + at * out_1, row, mask=at < n)
+
+def run(out, source):
+    rows, n = source.shape
+    repeat[(rows,)](source, *source.stride(), out, *out.stride(), n, BLOCK=1024)
+"""
+    text = draft_triton(kernel)
+    assert "out = torch.empty(" in text, "the kernel writes it, and what is not seen as written would be held to stay"
+    assert "def inputs(rows, n):" in text
