@@ -18,9 +18,9 @@ def reference(text: str) -> str:
     """Return the expression of a draft's reference; empty where the draft leaves it open."""
     path = Path("kernel.cu")
     drafted = draft_workload(SourceFile(path, text), find_kernels(text, path)[0])
-    line = drafted.partition("def reference(")[2].splitlines()[1].strip()
-    assert ("read off the kernel itself" in drafted) is line.startswith("return")
-    return line.removeprefix("return ") if line.startswith("return") else ""
+    _, found, rest = drafted.partition("def reference(")
+    assert ("read off the kernel itself" in drafted) is bool(found)
+    return rest.splitlines()[1].strip().removeprefix("return ") if found else ""
 
 
 @pytest.mark.parametrize(
