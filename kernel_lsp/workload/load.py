@@ -15,6 +15,7 @@ from kernel_lsp.source.python import names_read, python_ast
 from kernel_lsp.workload.capture import is_capture
 from kernel_lsp.workload.contract import read_contract
 from kernel_lsp.workload.execute import load_module
+from kernel_lsp.workload.spec import top_level
 from kernel_lsp.workload.workload import Workload, describe_case, line_of, must_fit
 
 
@@ -34,7 +35,10 @@ def load_workload(text: str, path: Path, device: str = "cpu", seed: int = 0) -> 
         from kernel_lsp.workload.captured import captured_workload
 
         return captured_workload(text, path)
-    return workload_of(load_module(text, path), path)
+    workload = workload_of(load_module(text, path), path)
+    if not workload.has_reference and "reference" in top_level(python_ast(text)):
+        raise WorkloadError("`reference` is gone when the file has been executed", path, fix="Leave it defined.")
+    return workload
 
 
 def workload_of(module: ModuleType, path: Path) -> Workload:

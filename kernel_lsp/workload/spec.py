@@ -103,7 +103,7 @@ def find_workloads(
         return (_read(explicit, kernel, texts),)
     found: list[WorkloadFile] = []
     if is_python(kernel.path):
-        names = _top_level(_parse(kernel))
+        names = top_level(_parse(kernel))
         if all(name in names for name in REQUIRED):
             _refuse_draft(kernel)
             found.append(WorkloadFile(kernel, kernel.path, in_kernel_file=True, has_launch="launch" in names))
@@ -136,7 +136,7 @@ def find_launch(kernel: SourceFile) -> SourceFile | None:
         if path.is_file():
             source = _read_source(path, {})
             _refuse_draft(source)
-            return source if "launch" in _top_level(_parse(source)) else None
+            return source if "launch" in top_level(_parse(source)) else None
     return None
 
 
@@ -192,7 +192,7 @@ def _read(path: Path, kernel: SourceFile, texts: Mapping[Path, str]) -> Workload
     if is_capture(source.text):
         read_capture(source.text, path)
         return WorkloadFile(source, kernel.path, in_kernel_file=False, has_launch=True, captured=True)
-    names = _top_level(_parse(source))
+    names = top_level(_parse(source))
     if is_python(kernel.path) and is_problem(source.text):
         return WorkloadFile(source, kernel.path, in_kernel_file=path == kernel.path, has_launch=False, problem=True)
     missing = [name for name in REQUIRED if name not in names]
@@ -250,7 +250,8 @@ def _parse(source: SourceFile) -> ast.Module:
         raise WorkloadError(f"Python cannot parse this file: {error.msg}", source.path, error.lineno) from None
 
 
-def _top_level(tree: ast.Module) -> dict[str, ast.stmt]:
+def top_level(tree: ast.Module) -> dict[str, ast.stmt]:
+    """Return what a module binds by statements of its own, by name."""
     names: dict[str, ast.stmt] = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
@@ -292,7 +293,7 @@ def kernel_file_of(workload: SourceFile) -> Path | None:
 def declared_kernel(source: SourceFile) -> str | None:
     """Return the value of `KERNEL = "file"` in a workload; None if it has none, or cannot be parsed."""
     try:
-        node = _top_level(_parse(source)).get("KERNEL")
+        node = top_level(_parse(source)).get("KERNEL")
     except WorkloadError:
         return None
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):

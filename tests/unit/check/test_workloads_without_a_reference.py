@@ -104,3 +104,14 @@ def test_a_part_of_an_output_that_is_not_written_is_no_wrong_answer(bare, tmp_pa
         assert codes(check(bare)) == []
 
     checking(tmp_path, steps)
+
+
+def test_a_reference_that_is_gone_when_it_is_needed_is_an_error(path, tmp_path):
+    path.with_name("scale_workload.py").write_text(WORKLOAD + "\n\ndel reference\n")
+
+    def steps(check):
+        report = check(path)
+        assert not report.ok
+        assert "`reference` is gone when the file has been executed" in report.diagnostics[0].message
+
+    checking(tmp_path, steps)
