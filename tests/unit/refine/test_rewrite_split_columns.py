@@ -155,7 +155,7 @@ def test_the_test_of_the_number_goes_as_all_threads_must_meet() -> None:
         (BIAS, "for (int", "if (dbias[o] > 0) for (int"),
         (BIAS, "for (int", "for (int k = 0; k < 2; k++) for (int"),
         (BIAS, "dbias[o] += sum;", "dbias[o] += sum + blockDim.x;"),
-        (SPREAD.replace("const float* __restrict__", "float*"), "lo = fminf(lo, E(r, c));", "E(r, c) = 0;"),
+        (SPREAD.replace("const float* __restrict__", "float*"), "lo = fminf(lo, E(r, c));", "E(r - 1, c) = 0;"),
         (SPREAD, "out[c] = hi - lo;", "out[c] = hi - lo; __syncthreads();"),
     ],
 )
