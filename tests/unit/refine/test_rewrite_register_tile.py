@@ -186,6 +186,9 @@ def test_a_rewritten_kernel_is_left_as_it_is() -> None:
         ("C[row * N + col] = acc;", "atomicAdd(&C[row * N + col], acc);"),
         ("float acc = 0.0f;", "float acc = gridDim.x;"),
         ("float acc = 0.0f;", "float acc = 0.0f;\n    if (row >= M) return;"),
+        # a test that ends the turn of a loop guards what follows it
+        ("if (row < M && col < N) {", "for (int i = 0; i < 1; ++i) {\n        if (row >= M) continue;"),
+        ("float acc = 0.0f;", "float pair[2] = {0.0f, 1.0f}; float& acc = pair[col % 2];"),
         ("k0 < K;", "k0 < K + row;"),  # blocks that meet at barriers unequally often
         ("if (row < M && col < N) {", "if (row < M && col < N) {\n        __syncthreads();"),
         ("acc += As[ty][k] * Bs[k][tx];", "acc += *As[ty] * Bs[k][tx];"),
@@ -197,6 +200,20 @@ def test_a_rewritten_kernel_is_left_as_it_is() -> None:
 def test_near_misses_are_left_alone(old: str, new: str) -> None:
     assert old in SGEMM
     assert rewritten(rewrite, SGEMM.replace(old, new), SGEMM_WORKLOAD) == []
+
+
+def test_an_array_of_sums_starts_at_zero_for_each_tile(tmp_path: Path) -> None:
+    text = SGEMM.replace("float acc = 0.0f;", "float acc[1] = {0.0f};").replace("acc +=", "acc[0] +=")
+    text = text.replace("= acc;", "= acc[0];")
+    found = rewritten(rewrite, text, SGEMM_WORKLOAD)[0].kernel.text
+    ptx(found)
+    assert "float acc[TILES_Y][TILES_X][1] = {};" in found
+    draw = np.random.default_rng(5)
+    a, b = draw.standard_normal((33, 20)).astype(np.float32), draw.standard_normal((20, 40)).astype(np.float32)
+    right, other = np.zeros((33, 40), np.float32), np.zeros((33, 40), np.float32)
+    host_runner(tmp_path, text)((3, 3), (16, 16), a, b, right, 33, 40, 20)
+    host_runner(tmp_path, found)((1, 1), (16, 16), a, b, other, 33, 40, 20)
+    np.testing.assert_array_equal(other, right)
 
 
 def test_nothing_without_a_launch_to_change() -> None:

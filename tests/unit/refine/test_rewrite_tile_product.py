@@ -179,6 +179,22 @@ def test_near_misses_are_left_alone(old: str, new: str) -> None:
     assert candidates(text, COURSE) == []
 
 
+def test_two_sums_in_one_loop_are_left_alone() -> None:
+    twice = COURSE.replace("float tmpSum = 0;", "float tmpSum = 0, second = 0;").replace(
+        "tmpSum += A", "second += A", 1
+    )
+    twice = twice.replace("    }\n    C[ROW", "        tmpSum += A[ROW * K + i] * B[i * N + COL];\n    }\n    C[ROW")
+    ptx(twice)
+    assert candidates(twice, COURSE) == []
+
+
+@pytest.mark.parametrize(("kind", "zero"), [("unsigned char", ": 0;"), ("int", ": 0;"), ("double", ": 0.0;")])
+def test_tiles_are_padded_with_zeros_of_their_type(kind: str, zero: str) -> None:
+    *_, tiled = candidates(COURSE.replace("float *", f"{kind} *"), COURSE)
+    ptx(tiled.kernel.text)
+    assert tiled.kernel.text.count(zero) == 2
+
+
 def test_sizes_that_the_launch_does_not_name_keep_the_kernel() -> None:
     launch = "def launch(module, *given):\n    module.product[8, (32, 32)](*given)\n"
     assert rewritten(rewrite, COURSE, launch) == []

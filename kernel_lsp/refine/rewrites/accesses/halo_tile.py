@@ -29,6 +29,7 @@ from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, body_unit, i
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
 from kernel_lsp.refine.rewrites.writing.launch_sites import find_launches
+from kernel_lsp.refine.rewrites.writing.spelling import zero_of
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span
@@ -121,7 +122,7 @@ def _loaded(group: list[_Tile], tree: KernelTree, names: _Names, unit: str) -> l
             bounds = [*inside(row, rows.first, array.hull(lambda read: read.row_bounds)), *bounds]
         element = f"{tile.name}[{r}][{c}]" if tall else f"{tile.name}[{c}]"
         loaded = f"{array.pointer.name}[{array.index(row, column)}]"
-        lines += chosen(f"{pad}{element} =", bounds, loaded, array.zero, pad + unit)
+        lines += chosen(f"{pad}{element} =", bounds, loaded, zero_of(array.element), pad + unit)
     return [*lines, *([f"{unit}}}"] if tall else []), "}"]
 
 

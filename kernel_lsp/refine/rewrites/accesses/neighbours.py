@@ -99,11 +99,6 @@ class NeighbourReads:
         """Return the type of an element."""
         return self.pointer.type.rstrip("*")
 
-    @property
-    def zero(self) -> str:
-        """Return a zero of the elements' type."""
-        return {"float": "0.0f", "double": "0.0"}.get(self.element, f"{self.element}{{}}")
-
     def hull(self, of: Callable[[NeighbourRead], Range]) -> Range:
         """Return the smallest range that holds one range of every read.
 

@@ -34,6 +34,7 @@ from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
 from kernel_lsp.refine.rewrites.reading.thread_rows import check_elsewhere
 from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, find_launches, relaunched
+from kernel_lsp.refine.rewrites.writing.spelling import zero_of
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span
@@ -143,7 +144,11 @@ def _loaded(window: _Window, tree: KernelTree, rows: str, first: str, x: ThreadN
         f"for (int {at} = 0; {at} < {count}; ++{at}) {{",
         f"{unit}const int {row} = {rows_from}{f', {column} = {columns}' if named else ''};",
         *chosen(
-            f"{unit}{element} =", conditions, f"{array.pointer.name}[{array.index(row, column)}]", array.zero, unit
+            f"{unit}{element} =",
+            conditions,
+            f"{array.pointer.name}[{array.index(row, column)}]",
+            zero_of(array.element),
+            unit,
         ),
         "}",
     ]

@@ -145,9 +145,10 @@ def find_product(use: MemoryUse, kinds: Container[str] = TYPES) -> NaiveProduct:
     loop = serial_loop(use.scopes, loops[0])
     if loop is None or use.indices.of(loop.start).value != 0 or "<=" in text_of(loop.condition):
         raise NotApplicableError("a loop of another form")
-    (total,) = find_reductions(use.scopes, loop, kinds=kinds) or [None]
-    if total is None or total.operation != "+":
-        raise NotApplicableError("no sum")
+    totals = find_reductions(use.scopes, loop, kinds=kinds)
+    if len(totals) != 1 or totals[0].operation != "+":
+        raise NotApplicableError("no sum, or several")
+    total = totals[0]
     row, column = _oriented(use, region, axes)
     left, right = _operands(use, loop, total.variable, row, column)
     _check_others(use, statements[:at], region, loop, [left.pointer, right.pointer], axes)

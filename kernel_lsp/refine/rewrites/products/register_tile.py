@@ -23,6 +23,7 @@ from kernel_lsp.refine.rewrites.products.tiled_product import (
     Axes,
     TiledProduct,
     find_tiled_product,
+    is_list,
     shared_arrays,
     subscripts_of,
 )
@@ -149,8 +150,9 @@ class _Writer:
                 # Values are assigned after it: they could not initialise an array of constants.
                 head = declaration_head(node)
                 head = head if "*" in text_of(shape) else re.sub(r"\bconst\s+", "", head)
-                lines.append(f"{self._aligned(name, head)}{self._with_room(node, name, shape)};")
-                if value is not None:
+                zeros = " = {}" if is_list(value) else ""
+                lines.append(f"{self._aligned(name, head)}{self._with_room(node, name, shape)}{zeros};")
+                if value is not None and not zeros:
                     first = f"{name}{self._index(name, self.at)} = {self.text(value)};"
                     needed = self.found.needed([value])
                     lines.append(self._nest([first], needed, self.found.axes[name], pad).lstrip(" "))

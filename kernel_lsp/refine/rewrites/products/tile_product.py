@@ -19,14 +19,13 @@ from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at, w
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
 from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, find_launches, relaunched
-from kernel_lsp.refine.rewrites.writing.spelling import spelled
+from kernel_lsp.refine.rewrites.writing.spelling import spelled, zero_of
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits
 from kernel_lsp.source.trees import span_of, text_of
 
 _TILE = 16
-_ZEROS = {"float": "0.0f", "double": "0.0"}
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def _load(product: NaiveProduct, names: _Names, one: Operand, left: bool) -> tup
     name, place = (names.left, (at_outer, at_k)) if left else (names.right, (at_k, at_outer))
     kind = one.pointer.type.rstrip("*")
     inside = f"{index} < {text_of(outer.limit)} && {depth} < {text_of(product.loop.limit)}"
-    value = f"{element_of(one, index, depth)} : {_ZEROS.get(kind, f'{kind}(0.0f)')};"
+    value = f"{element_of(one, index, depth)} : {zero_of(kind)};"
     return ahead, [f"{name}[{place[0]}][{place[1]}] =", f"    {inside} ? {value}"]
 
 

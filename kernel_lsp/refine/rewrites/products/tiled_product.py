@@ -16,6 +16,7 @@ from kernel_lsp.refine.rewrites.reading.ast_cuda import (
     names,
     written,
 )
+from kernel_lsp.refine.rewrites.reading.reductions import ZERO
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
@@ -75,6 +76,7 @@ class TiledProduct:
             name
             for name in self.declared
             if (value := self.tree.values.get(name)) is not None
+            and name not in moving
             and not any(n.type in _OPAQUE for n in walk(value))
             and not names(value) & moving
         }
@@ -263,12 +265,38 @@ def _is_repeatable(found: TiledProduct, shared: Collection[str]) -> bool:
         counts[name] = counts.get(name, 0) + 1
     if any(counts[name] != 1 for name in found.axes) or any(found.of(n) for n in _loop_heads(found)):
         return False
-    for name, (declaration, _) in found.declared.items():
-        if name not in found.recomputed and text_of(field(declaration, "type")) == "auto":
+    for name, (declaration, declarator) in found.declared.items():
+        if name in found.recomputed:
+            continue
+        value = declarator.child_by_field_name("value")
+        if text_of(field(declaration, "type")) == "auto" or (is_list(value) and not _is_zeros(value)):
             return False
     if any(user.type not in ("subscript_expression", "array_declarator") for user in _users(tree, shared)):
         return False
-    return all(not tree.collective(part) and _is_guarded(found, part) for part in found.parts)
+    return all(not tree.collective(p) and not _leaves(p) and _is_guarded(found, p) for p in found.parts)
+
+
+def is_list(value: Node | None) -> bool:
+    """Return True for the first values of an array."""
+    return value is not None and value.type == "initializer_list"
+
+
+def _is_zeros(value: Node | None) -> bool:
+    """Return True for a list of an array's first values that are all 0."""
+    inner = [n for n in walk(value) if not n.named_children] if value is not None else []
+    return all(n.type in ("initializer_list", "comment") or ZERO.fullmatch(text_of(n)) for n in inner if n.is_named)
+
+
+def _leaves(part: Node) -> bool:
+    """Return True for a statement that ends the turn of a loop around it, whose other statements would go on."""
+    for node in walk(part):
+        if node.type not in ("break_statement", "continue_statement"):
+            continue
+        while node.type not in LOOPS and node != part and node.parent is not None:
+            node = node.parent
+        if node.type not in LOOPS:
+            return True
+    return False
 
 
 def _loop_heads(found: TiledProduct) -> Iterator[Node]:

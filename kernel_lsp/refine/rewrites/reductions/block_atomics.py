@@ -19,6 +19,7 @@ from kernel_lsp.refine.rewrites.reductions.atomic_adds import AtomicAdd, atomic_
 from kernel_lsp.refine.rewrites.reductions.team import block_team
 from kernel_lsp.refine.rewrites.writing.insertions import around_body, defined_before
 from kernel_lsp.refine.rewrites.writing.launch_sites import find_launches
+from kernel_lsp.refine.rewrites.writing.spelling import zero_of
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit
@@ -49,8 +50,7 @@ def _combined(tree: KernelTree) -> KernelTree:
         assert statement is not None, "it is a statement"
         pad = indent_at(tree.file.text, statement.start_byte)
         return tree.edited(Edit(span_of(statement), f"\n{pad}".join(behind)), defined_before(tree, team.text))
-    zero = {"float": "0.0f", "double": "0.0"}.get(kind, "0")
-    ahead = [f"{kind} {own} = {zero};  // one thread adds for its block"]
+    ahead = [f"{kind} {own} = {zero_of(kind)};  // one thread adds for its block"]
     edits = [Edit(span_of(one.call), f"{own} += {text_of(one.value)}") for one in found]
     return tree.edited(*edits, *around_body(tree, ahead, behind), defined_before(tree, team.text))
 

@@ -5,6 +5,7 @@ import re
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial
 from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
 
+_INTEGER = re.compile(r"((un)?signed|char|short|int|long|bool)\b.*|u?int\d+_t|size_t|uint|uchar|ushort")
 _SIMPLE = re.compile(r"[\w.]+(\([^()]*\)|\[[^\[\]]*\])*")
 
 
@@ -25,6 +26,13 @@ def spelled(amount: Polynomial) -> str:
 def closed(text: str) -> str:
     """Return an expression as a factor: in parentheses unless it is a name, a call or an element."""
     return text if _SIMPLE.fullmatch(text) else f"({text})"
+
+
+def zero_of(kind: str) -> str:
+    """Return a zero of a type as C++."""
+    if _INTEGER.fullmatch(kind):
+        return "0"
+    return {"float": "0.0f", "double": "0.0"}.get(kind, f"{kind}{{}}")
 
 
 def as_factor(text: str) -> str:
