@@ -13,6 +13,7 @@ from tree_sitter import Node
 
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites import followed_by
+from kernel_lsp.refine.rewrites.accesses import launched_limits
 from kernel_lsp.refine.rewrites.products import tile_product
 from kernel_lsp.refine.rewrites.reading.affine import number, thread_index
 from kernel_lsp.refine.rewrites.reading.ast_cuda import LOOPS, KernelTree, indent_at
@@ -157,6 +158,6 @@ def rewrite(
     if done is None:
         return
     found = Candidate(kernel.language, done.file, workload_file, "sums in registers", "rewrite:register_sums")
-    for follows in (tile_product.rewrite, parallel_rows.rewrite, split_columns.rewrite):
+    for follows in (tile_product.rewrite, launched_limits.rewrite, parallel_rows.rewrite, split_columns.rewrite):
         yield from followed_by(found, kernel, device, follows)
     yield found

@@ -1,0 +1,92 @@
+"""Kernels that test no limits, as their launches have a thread for each element and no more."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rewrite_support import host_runner, ptx, rewritten
+
+from kernel_lsp.refine.rewrites.accesses.launched_limits import rewrite
+from kernel_lsp.refine.rewrites.reductions import register_sums
+
+PRODUCT = """
+__global__ void product(const float* a, const float* b, float* c, int rows, int width, int depth) {
+    int row = blockIdx.y * blockDim.y + threadIdx.y;
+    int col = blockIdx.x * blockDim.x + threadIdx.x;
+
+    // The sum of an element.
+    float sum = 0.0f;
+    for (int k = 0; k < depth; k++)
+        sum += a[row * depth + k] * b[k * width + col];
+    c[row * width + col] = sum;
+}
+"""
+LAUNCH = """
+def launch(module, a, b, c, m, n, k):
+    block = (16, 16)
+    module.product[GRID, block](a, b, c, m, n, k)
+"""
+GRIDS = [
+    "(n // 16, m // 16)",
+    "((n + 15) // 16, (m + 15) // 16)",
+    "(-(-n // 16), triton.cdiv(m, 16))",
+    "((n + block[0] - 1) // block[0], (m + block[1] - 1) // block[1])",
+]
+
+
+def test_a_product_without_a_test_goes_through_tiles(tmp_path: Path) -> None:
+    found = rewritten(rewrite, PRODUCT, LAUNCH.replace("GRID", GRIDS[0]))
+    assert found[-1].label == "limits of the launch, tiles of 16 x 16 in shared memory"
+    launch = found[0].launch
+    assert launch is not None
+    assert "4 x 4 outputs" in found[0].label
+    draw = np.random.default_rng(1)
+    a, b = draw.standard_normal((32, 20)).astype(np.float32), draw.standard_normal((20, 48)).astype(np.float32)
+    right, new = np.zeros((32, 48), np.float32), np.zeros((32, 48), np.float32)
+    host_runner(tmp_path, PRODUCT)((3, 2), (16, 16), a, b, right, 32, 48, 20)
+    for one, grid in ((found[0], (1, 1)), (found[-1], (3, 2))):
+        ptx(one.kernel.text)
+        host_runner(tmp_path, one.kernel.text)(grid, (16, 16), a, b, new, 32, 48, 20)
+        np.testing.assert_allclose(new, right, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("grid", GRIDS[:3])
+def test_the_grid_says_what_the_limit_is(grid: str) -> None:
+    *_, tiled = rewritten(rewrite, PRODUCT, LAUNCH.replace("GRID", grid))
+    assert "if (row < rows && col < width)" in tiled.kernel.text
+    assert tiled.launch is not None
+    assert "module.product[(-(-n // 16), -(-m // 16))" in tiled.launch.text
+
+
+def test_sums_in_memory_come_first() -> None:
+    text = PRODUCT.replace("float sum = 0.0f;", "c[row * width + col] = 0.0f;").replace(
+        "sum +=", "c[row * width + col] +="
+    )
+    text = text.replace("    c[row * width + col] = sum;\n", "")
+    labels = [one.label for one in rewritten(register_sums.rewrite, text, LAUNCH.replace("GRID", GRIDS[0]))]
+    assert (
+        "sums in registers, limits of the launch, tiles of 16 x 16 in shared memory, 4 x 4 outputs per thread" in labels
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("float sum = 0.0f;", "if (row == 0) return; float sum = 0.0f;"),  # some threads do something else
+        ("int col = blockIdx.x * blockDim.x + threadIdx.x;", "int col = blockIdx.x * blockDim.x + threadIdx.x + 1;"),
+        ("float sum = 0.0f;", "float sum = 0.0f; __syncthreads();"),
+        ("float sum = 0.0f;", "float sum = threadIdx.z;"),
+    ],
+)
+def test_near_misses_are_left_alone(old: str, new: str) -> None:
+    assert old in PRODUCT
+    text = PRODUCT.replace(old, new)
+    ptx(text)
+    assert rewritten(rewrite, text, LAUNCH.replace("GRID", GRIDS[0])) == []
+
+
+@pytest.mark.parametrize(
+    "grid", ["(n // 8, m // 16)", "(n // 16 + 1, m // 16)", "(4, 4)", "(a.shape[0] // 16, m // 16)"]
+)
+def test_a_grid_of_another_size_is_left_alone(grid: str) -> None:
+    assert rewritten(rewrite, PRODUCT, LAUNCH.replace("GRID", grid)) == []
