@@ -7,6 +7,7 @@ import pytest
 from rewrite_support import host_runner, ptx, rewritten
 
 from kernel_lsp.refine.rewrites.accesses.several_outputs import rewrite
+from kernel_lsp.source.candidate import Candidate
 
 IMAGES, CHANNELS, FILTERS, WIDTH, TAPS = 2, 3, 10, 9, 3
 OUT = WIDTH - TAPS + 1
@@ -58,6 +59,11 @@ LAUNCH_IN_ONE = LAUNCH.replace(", f\n", ", n * f\n")
 LAUNCHES = {BY_BLOCK: LAUNCH, IN_ONE: LAUNCH_IN_ONE}
 
 
+def along(name: str, text: str, launch: str) -> list[Candidate]:
+    """Candidates whose threads have several outputs along one number."""
+    return [one for one in rewritten(rewrite, text, launch) if f"`{name}`" in one.label]
+
+
 def arguments() -> list[np.ndarray | float]:
     draw = np.random.default_rng(2)
     x = draw.standard_normal((IMAGES, CHANNELS, WIDTH, WIDTH)).astype(np.float32)
@@ -71,7 +77,7 @@ def test_several_outputs_a_thread_are_the_same(tmp_path: Path, text: str) -> Non
     images = IMAGES if text == IN_ONE else 1
     right = arguments()
     host_runner(tmp_path, text)((1, images * FILTERS), (64, 1), *right)
-    found = rewritten(rewrite, text, LAUNCHES[text])
+    found = along("m", text, LAUNCHES[text])
     assert [one.label for one in found] == ["8 outputs a thread along `m`", "4 outputs a thread along `m`"]
     for one, outputs in zip(found, (8, 4), strict=True):
         ptx(one.kernel.text)
@@ -116,10 +122,129 @@ def test_near_misses_are_left_alone(old: str, new: str) -> None:
     assert old in BY_BLOCK
     text = BY_BLOCK.replace(old, new)
     ptx(text)
-    assert rewritten(rewrite, text, LAUNCH) == []
+    assert along("m", text, LAUNCH) == []
 
 
 @pytest.mark.parametrize("grid", ["-(-h // 64), f + 1", "-(-h // 64), 10", "-(-h // 64), w.shape[0]"])
 def test_a_number_of_outputs_that_no_argument_says_is_left_alone(grid: str) -> None:
-    assert rewritten(rewrite, BY_BLOCK, LAUNCH.replace("-(-h // 64), f", grid)) == []
-    assert rewritten(rewrite, IN_ONE, LAUNCH_IN_ONE.replace("-(-h // 64), n * f", grid)) == []
+    assert along("m", BY_BLOCK, LAUNCH.replace("-(-h // 64), f", grid)) == []
+    assert along("m", IN_ONE, LAUNCH_IN_ONE.replace("-(-h // 64), n * f", grid)) == []
+
+
+# A filter of any size over one image; the border is tested in the loop.
+FILTER = """
+__global__ void blur(const float* image, const float* filter, float* out, int height, int width, int taps) {
+    int x = blockIdx.x * blockDim.x + threadIdx.x;
+    int y = blockIdx.y * blockDim.y + threadIdx.y;
+    float sum = 0.0f;
+    if (x >= width || y >= height) return;
+    for (int i = 0; i < taps; i++)
+        for (int j = 0; j < taps; j++) {
+            int row = y + i - taps / 2, column = x + j - taps / 2;
+            if (row >= 0 && row < height && column >= 0 && column < width)
+                sum += image[row * width + column] * filter[i * taps + j];
+        }
+    out[y * width + x] = sum;
+}
+"""
+FILTER_LAUNCH = """
+def launch(module, image, filter, out, h, w, taps):
+    module.blur[(-(-w // 8), -(-h // 8)), (8, 8)](image, filter, out, h, w, taps)
+"""
+# The centre that is nearest to a point; what belongs to the point is loaded ahead of the loop.
+NEAREST = """
+__global__ void nearest(const float* points, const float* centres, int* found, unsigned n, unsigned k) {
+    const unsigned id = blockIdx.x * blockDim.x + threadIdx.x;
+    if (id < n) {
+        const float* point = points + 2 * id;
+        float x = point[0], least = 1e30f;
+        float y = point[1];
+        int best = -1;
+        for (unsigned c = 0; c < k; ++c) {
+            float dx = x - centres[2 * c];
+            float dy = y - centres[2 * c + 1];
+            float far = dx * dx + dy * dy;
+            if (far < least) {
+                least = far;
+                best = c;
+            }
+        }
+        found[id] = best;
+    }
+}
+""".replace("x = point[0], least = 1e30f;", "x = point[0];\n        float least = 1e30f;")
+NEAREST_LAUNCH = "def launch(module, p, c, f, n, k):\n    module.nearest[(n + 63) // 64, 64](p, c, f, n, k)\n"
+
+
+@pytest.mark.parametrize("name", ["x", "y"])
+def test_threads_take_each_others_outputs_of_a_filter(tmp_path: Path, name: str) -> None:
+    draw = np.random.default_rng(4)
+    image, taps = draw.standard_normal((27, 35)).astype(np.float32), draw.standard_normal((3, 3)).astype(np.float32)
+    right, new = np.zeros((27, 35), np.float32), np.zeros((27, 35), np.float32)
+    host_runner(tmp_path, FILTER)((5, 4), (8, 8), image, taps, right, 27, 35, 3)
+    found = along(name, FILTER, FILTER_LAUNCH)[1]
+    ptx(found.kernel.text)
+    grid = (2, 4) if name == "x" else (5, 1)
+    host_runner(tmp_path, found.kernel.text)(grid, (8, 8), image, taps, new, 27, 35, 3)
+    np.testing.assert_array_equal(new, right)
+    assert found.launch is not None
+    assert ("[(-(-(-(-w // 8)) // 4), -(-h // 8))" if name == "x" else "-(-(-(-h // 8)) // 4))") in found.launch.text
+
+
+def test_a_weight_is_loaded_once_for_all_outputs() -> None:
+    text = along("y", FILTER, FILTER_LAUNCH)[0].kernel.text
+    ahead, *inner = text.split("#pragma unroll")
+    assert "const float filter_value = filter[i * taps + j];" in ahead
+    assert all("filter[" not in part for part in inner)
+    assert "if (x >= width || first_y >= height) return;" in ahead
+
+
+def test_values_of_a_point_are_held_for_each(tmp_path: Path) -> None:
+    draw = np.random.default_rng(6)
+    points, centres = draw.standard_normal((150, 2)).astype(np.float32), draw.standard_normal((9, 2)).astype(np.float32)
+    right, new = np.zeros(150, np.int32), np.zeros(150, np.int32)
+    host_runner(tmp_path, NEAREST)(3, 64, points, centres, right, 150, 9)
+    found = along("id", NEAREST, NEAREST_LAUNCH)[0].kernel.text
+    ptx(found)
+    host_runner(tmp_path, found)(1, 64, points, centres, new, 150, 9)
+    np.testing.assert_array_equal(new, right)
+    assert "const float* point[OUTPUTS];" in found
+    assert "x[output] = point[output][0];" in found
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("float sum = 0.0f;", "float sum = image[x];"),  # a load ahead of the test
+        ("float sum = 0.0f;", "float sum = 0.0f; out[0] = 1;"),
+        ("float sum = 0.0f;", "float sum = threadIdx.y;"),
+        ("int row = y + i", "if (taps == y) continue; int row = y + i"),
+        ("* filter[i * taps + j]", ""),  # nothing is shared
+        ("x >= width || y >= height", "x >= width || y >= height || y == taps"),
+        ("y >= height", "y >= height - threadIdx.x"),
+    ],
+)
+def test_near_misses_of_threads_are_left_alone(old: str, new: str) -> None:
+    assert old in FILTER
+    text = FILTER.replace(old, new)
+    ptx(text)
+    found = along("y", text, FILTER_LAUNCH)
+    assert found == []
+
+
+def test_a_load_under_a_condition_of_its_own_stays_there() -> None:
+    text = FILTER.replace("if (row >= 0", "if (i < taps - 1) if (row >= 0")
+    (found, _) = along("y", text, FILTER_LAUNCH)
+    assert "filter_value" not in found.kernel.text
+
+
+def test_products_are_left_to_tiles() -> None:
+    text = FILTER.replace("for (int j = 0; j < taps; j++) {", "{").replace(
+        "if (row >= 0 && row < height && column >= 0 && column < width)", ""
+    )
+    text = text.replace("int row = y + i - taps / 2, column = x + j - taps / 2;", "")
+    text = text.replace(
+        "image[row * width + column] * filter[i * taps + j]", "image[y * taps + i] * filter[i * width + x]"
+    )
+    ptx(text)
+    assert rewritten(rewrite, text, FILTER_LAUNCH) == []

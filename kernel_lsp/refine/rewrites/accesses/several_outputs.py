@@ -3,10 +3,12 @@
 Where each output is a sum over several loops, a thread loads two values for each product. Outputs whose numbers differ
 along an axis of the grid on which some of these loads do not depend are given to one thread, with their sums side by
 side in registers: a value that is loaded once serves for all of them. Threads for outputs past the last one compute
-that one again, and write nothing. Arrays of other names are taken for other arrays, as in `restrict`.
+that one again, and write nothing. Outputs that neighbouring threads had stay with neighbouring threads.
+
+Arrays of other names are taken for other arrays, as in `restrict`, and what a loop loads in some of its turns, such as
+a filter's weight where the image goes on, is taken to be there in all of them.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,12 +17,13 @@ from textwrap import dedent, indent
 from tree_sitter import Node
 
 from kernel_lsp.device.device import Device
-from kernel_lsp.refine.rewrites.reading.affine import symbol
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, bare, body_unit, indent_at
-from kernel_lsp.refine.rewrites.reading.reductions import TYPES
+from kernel_lsp.refine.rewrites.accesses.output_axes import OutputAxis, count_of, fewer_along, output_axes
+from kernel_lsp.refine.rewrites.products.naive_product import find_product
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, body_unit, indent_at
+from kernel_lsp.refine.rewrites.reading.reductions import TYPES, ZERO
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, Scopes
-from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
-from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, find_launches, relaunched
+from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryAccess, MemoryUse, NotApplicableError
+from kernel_lsp.refine.rewrites.writing.launch_sites import find_launches, relaunched
 from kernel_lsp.refine.rewrites.writing.spelling import closed
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
@@ -32,71 +35,25 @@ _JUMPS = ("break_statement", "continue_statement", "return_statement", "goto_sta
 
 
 @dataclass(frozen=True)
-class _Axis:
-    """An axis of the grid that numbers outputs: `m = blockIdx.y`, or `m = blockIdx.y % count`.
-
-    Attributes:
-        variable: the number.
-        letter: `x`, `y` or `z`.
-        count: the parameter that says how many there are; None where the launch alone does, so far.
-        others: nodes of `blockIdx.y / count`.
-    """
-
-    variable: CudaVariable
-    letter: str
-    count: str | None
-    others: tuple[Node, ...]
-
-
-@dataclass(frozen=True)
 class _Sums:
     """Sums, one of each for each number of an axis.
 
     Attributes:
         axis: the numbers.
-        totals: variables that gather, each with its declaration ahead of the loops.
+        held: variables that each number has one of, declared ahead of the loops: those that gather, and what they need.
         gathering: neighbouring statements within the loops that depend on the number.
         tail: statements behind the loops.
+        shared: loads of `gathering` that all numbers have in common.
     """
 
-    axis: _Axis
-    totals: tuple[CudaVariable, ...]
+    axis: OutputAxis
+    held: tuple[CudaVariable, ...]
     gathering: tuple[Node, ...]
     tail: tuple[Node, ...]
+    shared: tuple[MemoryAccess, ...]
 
 
-def _axes(use: MemoryUse) -> Iterator[_Axis]:
-    """Yield the axes of the grid that a variable of the kernel alone, or with a quotient, goes along."""
-    body = use.scopes.tree.body
-    for variable in use.scopes.variables:
-        value, declaration = variable.constant, variable.declaration
-        if value is None or declaration is None or declaration.parent != body:
-            continue
-        if len(declaration.children_by_field_name("declarator")) != 1:
-            continue
-        for letter in "xyz":
-            place = f"blockIdx.{letter}"
-            uses = [n for n in walk(body) if n.type == "field_expression" and text_of(n) == place]
-            if use.indices.of(value) == symbol(place) and len(uses) == 1:
-                yield _Axis(variable, letter, None, ())
-            elif (count := _divisor(use, value, place, "%")) is not None:
-                others = tuple(n for n in walk(body) if _divisor(use, n, place, "/") == count)
-                if len(uses) == 1 + len(others):
-                    yield _Axis(variable, letter, count, others)
-
-
-def _divisor(use: MemoryUse, node: Node, place: str, operator: str) -> str | None:
-    """Return the parameter that a number of the block is divided by."""
-    if node.type != "binary_expression" or text_of(field(node, "operator")) != operator:
-        return None
-    by = bare(field(node, "right"))
-    known = use.scopes.of(by) if by.type == "identifier" else None
-    if known is None or known.declaration is not None or known.changes or text_of(bare(field(node, "left"))) != place:
-        return None
-    return known.name
-
-
-def _find(use: MemoryUse, axis: _Axis) -> _Sums:
+def _find(use: MemoryUse, axis: OutputAxis) -> _Sums:
     """Return what a kernel computes along an axis.
 
     Raises:
@@ -110,21 +67,64 @@ def _find(use: MemoryUse, axis: _Axis) -> _Sums:
     loop, statements = loops[0], [n for n in block.named_children if n.type not in ("comment", "preproc_call")]
     ahead, tail = statements[: statements.index(loop)], statements[statements.index(loop) + 1 :]
     totals = tuple(_totals(scopes, loop))
-    depends = [axis.variable, *_dependent(scopes, axis.variable, loop)]
+    held = (*totals, *_needed(use, axis, loop, totals))
+    depends = [axis.variable, *held[len(totals) :]]
+    depends += _dependent(scopes, depends, loop)
     gathering = _gathering(scopes, loop, [*totals, *depends])
     _check_statements(use, loop, gathering, tail, totals)
-    uses = [n for v in (axis.variable, *totals) for n in scopes.uses(v, scopes.tree.body)]
-    starts = [span_of(v.declaration) for v in totals if v.declaration is not None]
+    uses = [n for v in (axis.variable, *held) for n in scopes.uses(v, scopes.tree.body) if n != axis.tested]
+    starts = [span_of(v.declaration) for v in held if v.declaration is not None]
     places = [*starts, *map(span_of, gathering), *map(span_of, tail)]
     if any(not any(place.holds(span_of(n)) for place in places) for n in uses):
         raise NotApplicableError("something else depends on the number")
-    if any(v.declaration not in ahead for v in totals):
+    top = [n for n in scopes.tree.body.named_children if n.end_byte < block.start_byte]
+    if any(v.declaration not in (*ahead, *top) for v in held):
         raise NotApplicableError("a sum from elsewhere")
+    values = [v.value for v in held if v.value is not None]
+    if axis.tested is not None and any(n.start_byte < axis.tested.start_byte and use.accesses(n) for n in values):
+        raise NotApplicableError("a load ahead of the test")
+    if any(a.written for n in (*ahead, *top) for a in use.accesses(n)):
+        raise NotApplicableError("a write for each output ahead of the sums")
     loads = use.accesses(loop)
     mine = [any(scopes.uses(v, a.node) for v in depends) for a in loads]
-    if not totals or all(mine) or not any(mine):
+    if not totals or all(mine) or not any(scopes.uses(v, n) for v in depends for n in gathering):
         raise NotApplicableError("nothing that several outputs share")
-    return _Sums(axis, totals, gathering, tuple(tail))
+    shared = tuple(_shared(use, gathering, [*held, *depends]))
+    return _Sums(axis, held, gathering, tuple(tail), shared)
+
+
+def _needed(use: MemoryUse, axis: OutputAxis, loop: Node, totals: Sequence[CudaVariable]) -> Iterator[CudaVariable]:
+    """Yield the variables ahead of a loop that are made from a number.
+
+    Raises:
+        NotApplicableError: one is of another form.
+    """
+    scopes, found = use.scopes, [axis.variable]
+    for one in scopes.variables:  # in source order
+        declaration, value = one.declaration, one.value
+        if declaration is None or value is None or one in totals or declaration.start_byte > loop.start_byte:
+            continue
+        if one is axis.variable or not any(scopes.uses(v, value) for v in found):
+            continue
+        single = len(declaration.children_by_field_name("declarator")) == 1
+        if one.changes or one.array or not single or one.type.startswith("auto"):
+            raise NotApplicableError("a value of another form")
+        found.append(one)
+        yield one
+
+
+def _shared(use: MemoryUse, gathering: Sequence[Node], marked: Sequence[CudaVariable]) -> Iterator[MemoryAccess]:
+    """Yield the loads of some statements that depend on no number, under no condition but a number's."""
+    inside = [v for v in use.scopes.variables if any(_declares(v, n) for n in gathering)]
+    for node in gathering:
+        for one in use.accesses(node):
+            outer, free = one.node.parent, not any(use.scopes.uses(v, one.node) for v in (*marked, *inside))
+            while free and outer is not None and outer != node.parent:
+                condition = outer.child_by_field_name("condition")
+                free = condition is None or any(use.scopes.uses(v, condition) for v in (*marked, *inside))
+                outer = outer.parent
+            if free:
+                yield one
 
 
 def _block(body: Node) -> Node:
@@ -155,14 +155,14 @@ def _totals(scopes: Scopes, loop: Node) -> Iterator[CudaVariable]:
         yield one
 
 
-def _dependent(scopes: Scopes, number: CudaVariable, loop: Node) -> list[CudaVariable]:
-    """Return the variables within a loop that are made from a number."""
-    found = [number]
+def _dependent(scopes: Scopes, marked: Sequence[CudaVariable], loop: Node) -> list[CudaVariable]:
+    """Return the variables within a loop that are made from some others."""
+    found = [*marked]
     for one in scopes.variables:  # in source order
         inside = one.declaration is not None and span_of(loop).holds(span_of(one.declaration))
         if inside and one.value is not None and any(scopes.uses(v, one.value) for v in found):
             found.append(one)
-    return found[1:]
+    return found[len(marked) :]
 
 
 def _gathering(scopes: Scopes, node: Node, marked: Sequence[CudaVariable]) -> tuple[Node, ...]:
@@ -223,6 +223,7 @@ class _Words:
     Attributes:
         number: the axis's number, and its type.
         first: the first number of a thread.
+        step: from one of its numbers to the next, as a factor; empty where they are neighbours.
         size: how many it has.
         at: counts them.
         count: how many numbers there are.
@@ -231,6 +232,7 @@ class _Words:
 
     number: tuple[str, str]
     first: str
+    step: str
     size: str
     at: str
     count: str
@@ -245,114 +247,122 @@ class _Words:
     def own(self) -> str:
         """Return the declaration of an output's number."""
         name, kind = self.number
-        return f"const {kind} {name} = {self.first} + {self.at};"
+        return f"const {kind} {name} = {self.first} + {self.at}{self.step};"
 
     @property
     def own_or_last(self) -> str:
         """Return the declaration of an output's number, or the last one's for those past it."""
         name, kind = self.number
-        return f"const {kind} {name} = min({self.first} + {self.at}, {self.count} - 1);"
+        return f"const {kind} {name} = min({self.first} + {self.at}{self.step}, {closed(self.count)} - 1);"
 
 
 def _edits(use: MemoryUse, found: _Sums, count: str, outputs: int) -> list[Edit]:
     """Return the edits of the kernel."""
     tree, number, declaration = use.scopes.tree, found.axis.variable, found.axis.variable.declaration
     assert declaration is not None, "it was looked at"
-    text, block = tree.file.text, f"blockIdx.{found.axis.letter}"
+    text, axis = tree.file.text, found.axis
     pad = indent_at(text, declaration.start_byte)
     first, size, at = (tree.fresh(name) for name in (f"first_{number.name}", "OUTPUTS", "output"))
-    words = _Words((number.name, number.type), first, size, at, count, body_unit(pad))
+    step = tree.fresh("step") if axis.tested is not None else ""
+    words = _Words((number.name, number.type), first, f" * {step}" * bool(step), size, at, count, body_unit(pad))
     lines = [
         f"// A thread computes {outputs} outputs, which share what does not depend on `{number.name}`.",
         f"constexpr int {size} = {outputs};",
+        *_first_number(tree, axis, words, step),
     ]
-    edits: list[Edit] = []
-    if found.axis.count is None:
-        lines.append(f"const {number.type} {first} = {block} * {size};")
-    else:
-        groups = tree.fresh("groups")
-        lines.append(f"const {number.type} {groups} = ({count} + {size} - 1) / {size};")
-        lines.append(f"const {number.type} {first} = {block} % {groups} * {size};")
-        edits += [Edit(span_of(node), f"{block} / {groups}") for node in found.axis.others]
-    edits.append(Edit(span_of(declaration), f"\n{pad}".join(lines)))
-    edits += [_set(use, found, words, one) for one in found.totals]
-    depends = any(use.scopes.uses(number, n) for n in found.gathering)
-    edits.append(_repeated(use, found, words, found.gathering, words.own_or_last if depends else ""))
+    edits = [Edit(span_of(declaration), f"\n{pad}".join(lines))]
+    edits += [Edit(span_of(node), f"blockIdx.{axis.letter} / {tree.fresh('groups')}") for node in axis.others]
+    edits += [Edit(span_of(axis.tested), first)] if axis.tested is not None else []
+    edits += [_set(use, found, words, one) for one in found.held]
+    edits.append(_repeated(use, found, words, found.gathering))
     if found.tail:
-        edits.append(_repeated(use, found, words, found.tail, words.own, guarded=True))
+        edits.append(_repeated(use, found, words, found.tail, guarded=True))
     return edits
 
 
-def _set(use: MemoryUse, found: _Sums, words: _Words, total: CudaVariable) -> Edit:
-    """Return the edit that gives each output's sum its first value."""
-    declaration, value = total.declaration, total.value
+def _first_number(tree: KernelTree, axis: OutputAxis, words: _Words, step: str) -> list[str]:
+    """Return the lines that declare a thread's first number, and how far the next one is from it."""
+    block, kind, count = f"blockIdx.{axis.letter}", words.number[1], closed(words.count)
+    if axis.tested is not None:
+        threads = f"blockDim.{axis.letter}"
+        value = f"{block} * {words.size} * {threads} + threadIdx.{axis.letter}"
+        return [f"const {kind} {words.first} = {value}, {step} = {threads};"]
+    if axis.count is None:
+        return [f"const {kind} {words.first} = {block} * {words.size};"]
+    groups = tree.fresh("groups")
+    return [
+        f"const {kind} {groups} = ({count} + {words.size} - 1) / {words.size};",
+        f"const {kind} {words.first} = {block} % {groups} * {words.size};",
+    ]
+
+
+def _set(use: MemoryUse, found: _Sums, words: _Words, one: CudaVariable) -> Edit:
+    """Return the edit that gives each output its value of a variable."""
+    declaration, value = one.declaration, one.value
     if declaration is None or value is None:
         raise NotApplicableError("a sum without a first value")
     pad = indent_at(use.scopes.tree.file.text, declaration.start_byte)
-    line = f"{total.name}[{words.at}] = {text_of(value)};"
+    if ZERO.fullmatch(text_of(value)):
+        return Edit(span_of(declaration), f"{one.type} {one.name}[{words.size}] = {{}};")
+    kind = f"const {one.type}" if one.pointer and one.read_only else one.type
+    edits = _each(use, found, words, [value])
+    line = f"{one.name}[{words.at}] = {_edited(use, value.start_byte, value.end_byte, edits)};"
     if use.scopes.uses(found.axis.variable, value):
         line = f"{{\n{pad}{words.unit}{words.own_or_last}\n{pad}{words.unit}{line}\n{pad}}}"
-    return Edit(span_of(declaration), f"{total.type} {total.name}[{words.size}];\n{pad}{words.loop} {line}")
+    return Edit(span_of(declaration), f"{kind} {one.name}[{words.size}];\n{pad}{words.loop} {line}")
 
 
-def _repeated(
-    use: MemoryUse, found: _Sums, words: _Words, nodes: Sequence[Node], head: str, *, guarded: bool = False
-) -> Edit:
+def _each(use: MemoryUse, found: _Sums, words: _Words, nodes: Sequence[Node]) -> list[Edit]:
+    """Return the edits that name an output's own variables in some nodes."""
+    uses = [n for v in found.held for one in nodes for n in use.scopes.uses(v, one)]
+    return [Edit(span_of(n), f"{text_of(n)}[{words.at}]") for n in uses]
+
+
+def _edited(use: MemoryUse, start: int, end: int, edits: Sequence[Edit]) -> str:
+    """Return a part of the file after edits within it."""
+    moved = [Edit(Span(e.span.start - start, e.span.end - start), e.text) for e in edits]
+    return apply_edits(use.scopes.tree.file.text.encode()[start:end].decode(), moved)
+
+
+def _repeated(use: MemoryUse, found: _Sums, words: _Words, nodes: Sequence[Node], *, guarded: bool = False) -> Edit:
     """Return the edit that repeats statements for each of a thread's outputs, or for those that exist."""
-    text, start, end = use.scopes.tree.file.text, nodes[0].start_byte, nodes[-1].end_byte
-    uses = [n for v in found.totals for one in nodes for n in use.scopes.uses(v, one)]
-    inner = [Edit(Span(n.start_byte - start, n.end_byte - start), f"{text_of(n)}[{words.at}]") for n in uses]
-    pad = indent_at(text, start)
-    body = dedent(pad + apply_edits(text.encode()[start:end].decode(), inner))
+    start, end = nodes[0].start_byte, nodes[-1].end_byte
+    shared = {} if guarded else _names_of_shared(use, found)
+    taken = [Edit(span_of(one.node), shared[text_of(one.node)][0]) for one in found.shared if not guarded]
+    numbered = guarded or any(use.scopes.uses(found.axis.variable, n) for n in nodes)
+    head = (words.own if guarded else words.own_or_last) if numbered else ""
+    pad = indent_at(use.scopes.tree.file.text, start)
+    body = dedent(pad + _edited(use, start, end, [*_each(use, found, words, nodes), *taken]))
     if guarded:
         test = f"if ({words.number[0]} < {words.count})"
         single = len(nodes) == 1 and "\n" not in body
         body = f"{test} {body}" if single else f"{test} {{\n{indent(body, words.unit)}\n}}"
-    shown = indent("\n".join(filter(None, [head, body])), pad + words.unit)
-    return Edit(Span(start, end), f"#pragma unroll\n{pad}{words.loop} {{\n{shown}\n{pad}}}")
+    inner = indent("\n".join(filter(None, [head, body])), words.unit)
+    lines = [*(line for _, line in shared.values()), f"#pragma unroll\n{words.loop} {{\n{inner}\n}}"]
+    block = nodes[0].parent is not None and nodes[0].parent.type == "compound_statement"
+    text = "\n".join(lines) if block or not shared else "{\n" + indent("\n".join(lines), words.unit) + "\n}"
+    return Edit(Span(start, end), indent(text, pad).removeprefix(pad))
 
 
-def _count(axis: _Axis, sites: Sequence[LaunchSite], kernel: Kernel) -> str:
-    """Return the parameter that says how many numbers there are, as all launches say.
-
-    Raises:
-        NotApplicableError: none does, or more than one.
-    """
-    if axis.count is not None:
-        return axis.count
-    scalars = {p.name for p in kernel.parameters if "*" not in p.type}
-    found = [
-        {name for name, given in site.arguments.items() if name in scalars and given == _component(axis, site)}
-        for site in sites
-    ]
-    same = set[str].intersection(*found)
-    if len(same) != 1:
-        raise NotApplicableError("the number of outputs is not known")
-    return same.pop()
+def _names_of_shared(use: MemoryUse, found: _Sums) -> dict[str, tuple[str, str]]:
+    """Return a name for each element that all outputs need, and the line that loads it, by the element's text."""
+    named: dict[str, tuple[str, str]] = {}
+    for one in found.shared:
+        pointer, text = one.pointer, text_of(one.node)
+        assert pointer is not None, "it was looked at"
+        stem = f"{pointer.name}_value"
+        name = use.scopes.tree.fresh(stem + (str(len(named) + 1) if named else ""))
+        named.setdefault(text, (name, f"const {pointer.type.removesuffix('*')} {name} = {text};"))
+    return named
 
 
-def _component(axis: _Axis, site: LaunchSite) -> str:
-    """Return the size of the grid along an axis."""
-    sizes = site.sizes(site.grid)
-    at = "xyz".index(axis.letter)
-    text = text_of(sizes[at]) if at < len(sizes) else "1"
-    if not re.search(r"[A-Za-z_]", text):
-        raise NotApplicableError("a number that may stand for anything")
-    return text
-
-
-def _launched(axis: _Axis, outputs: int, site: LaunchSite) -> list[Edit]:
-    sizes, at = [text_of(n) for n in site.sizes(site.grid)], "xyz".index(axis.letter)
-    parts = [_component(axis, site)]
-    if axis.count is not None:
-        parts = re.split(r"\s*\*\s*", parts[0])
-        given = site.arguments.get(axis.count)
-        if given not in parts or any(not re.fullmatch(r"[\w.]+(\[\w+\]|\(\w*\))?", part) for part in parts):
-            raise NotApplicableError("a grid of another size")
-        parts.sort(key=lambda part: part != given)
-    fewer = closed(site.ceil_div(parts[0], outputs)) if len(parts) > 1 else site.ceil_div(parts[0], outputs)
-    sizes[at] = " * ".join([*parts[1:], fewer])
-    return [site.with_grid(*sizes)]
+def _is_product(use: MemoryUse) -> bool:
+    """Return True for a product of matrices, of which tiles share more."""
+    try:
+        find_product(use)
+    except LookupError:
+        return False
+    return True
 
 
 def rewrite(
@@ -365,14 +375,16 @@ def rewrite(
             return
         use = MemoryUse(Scopes(tree))
         sites = find_launches(tree, workload_file)
-        axes = list(_axes(use)) if sites is not None else []
+        axes = list(output_axes(use)) if sites is not None else []
     except LookupError:
+        return
+    if axes and _is_product(use):
         return
     for axis in axes:
         try:
-            found, count = _find(use, axis), _count(axis, sites or [], kernel)
+            found, count = _find(use, axis), count_of(axis, sites or [], kernel)
             for outputs in _OUTPUTS:
-                edits, change = _edits(use, found, count, outputs), partial(_launched, axis, outputs)
+                edits, change = _edits(use, found, count, outputs), partial(fewer_along, axis, outputs)
                 files = relaunched(tree, workload_file, sites or [], edits, change)
                 label = f"{outputs} outputs a thread along `{axis.variable.name}`"
                 yield Candidate(kernel.language, *files, label, "rewrite:several_outputs")
