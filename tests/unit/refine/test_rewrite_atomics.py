@@ -41,7 +41,50 @@ __global__ void histogram(const int* data, float* bins, int n) {
     if (i < n) atomicAdd(&bins[data[i]], 1);
 }
 """
+# Three sums of the whole grid, of several types.
+MOMENTS = """
+__global__ void moments(const float* x, float* sum, double* square, int* count, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) {
+        float value = x[i];
+        atomicAdd(sum, value);
+        atomicAdd(square, (double)value * value);
+        if (value > 0) atomicAdd(count, 1);
+    }
+}
+"""
+# The nearest of a few centres is added to, and counted.
+MEANS = """
+__global__ void means(const float* x, const float* centres, float* sums, int* counts, int n, int k) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float least = 1e30f;
+    int best = 0;
+    for (int c = 0; c < k; c++) {
+        float far = (x[i] - centres[c]) * (x[i] - centres[c]);
+        if (far < least) {
+            least = far;
+            best = c;
+        }
+    }
+    atomicAdd(&sums[best], x[i]);
+    atomicAdd(&counts[best], 1);
+}
+"""
+# The place is worked out ahead of the addition, from a variable without a first value.
+LETTERS = """
+__global__ void letters(const char* text, int* counts, int n) {
+    int place;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        place = text[i] - 'a';
+        atomicAdd(&counts[place / 4], 1);
+    }
+}
+"""
 LAUNCHES = {
+    MOMENTS: "module.moments[(n + 255) // 256, 256](x, s, q, c, n)",
+    MEANS: "module.means[(n + 255) // 256, 256](x, y, s, c, n, k)",
+    LETTERS: "module.letters[64, 256](x, c, n)",
     SUM: "module.total[(n + 255) // 256, 256](x, out, n)",
     DOT: "module.dot[64, 128](x, y, out, n)",
     COUNT: "module.count[-(-n // 128), (128,)](x, out, n, 0.5)",
@@ -99,6 +142,33 @@ def test_bins_are_counted_in_shared_memory_and_beyond_it(tmp_path: Path) -> None
     np.testing.assert_array_equal(bins, np.bincount(data, minlength=300))
 
 
+def test_several_sums_are_each_added_once_a_block(tmp_path: Path) -> None:
+    x = np.random.default_rng(3).standard_normal(N).astype(np.float32)
+    *_, alone = candidates(block_atomics.rewrite, MOMENTS)
+    ptx(alone.kernel.text)
+    assert alone.kernel.text.count("atomicAdd(") == 3
+    grid, block = -(-N // 64), 64
+    host = alone.kernel.text.replace("atomicAdd(square", "*square +=(").replace("atomicAdd(count", "*count +=(")
+    sums = np.zeros(1, np.float32), np.zeros(1, np.float64), np.zeros(1, np.int32)
+    host_runner(tmp_path, host.replace("+=(, ", "+= ("))(grid, block, x, *sums, N)
+    np.testing.assert_allclose([s[0] for s in sums], [x.sum(), (x * x).sum(), (x > 0).sum()], rtol=1e-4, atol=1e-3)
+
+
+def test_sums_of_several_arrays_are_counted_together() -> None:
+    first, *_ = candidates(shared_bins.rewrite, MEANS)
+    ptx(first.kernel.text)
+    text = first.kernel.text
+    assert "block_sums[bin] = block_counts[bin] = 0;" in text
+    assert "atomicAdd(best >= 0 && best < BINS ? &block_sums[best] : &sums[best], x[i]);" in text
+    assert "if (block_counts[bin] != 0) atomicAdd(&counts[bin], block_counts[bin]);" in text
+
+
+def test_a_place_that_is_worked_out_ahead_is_of_the_data() -> None:
+    first, *_ = candidates(shared_bins.rewrite, LETTERS)
+    ptx(first.kernel.text)
+    assert "const auto place2 = place / 4;" in first.kernel.text
+
+
 def test_arrays_that_do_not_say_const_are_other_arrays() -> None:
     text = SUM.replace("const float* in", "float* in")
     assert [one.label for one in candidates(block_atomics.rewrite, text, SUM)][-1] == "one atomic a block"
@@ -126,6 +196,9 @@ def test_the_text_stays_short() -> None:
         ),
         (block_atomics.rewrite, DOT, "atomicAdd(", "__syncthreads(); atomicAdd("),
         (block_atomics.rewrite, COUNT, "const int part =", "int part ="),
+        (block_atomics.rewrite, MOMENTS, "if (value > 0)", "if (value > 0 && count[0] < 3)"),
+        (shared_bins.rewrite, MEANS, "best = c;", "best = i % k;"),
+        (shared_bins.rewrite, MEANS, "sums[best]", "sums[i]"),
         (shared_bins.rewrite, HISTOGRAM, "bins[data[i]]", "bins[i]"),
         (shared_bins.rewrite, HISTOGRAM, "bins[data[i]]", "bins[(int)bins[i]]"),
         (shared_bins.rewrite, HISTOGRAM, "if (i < n)", "if (i < n && bins[i] < 9)"),

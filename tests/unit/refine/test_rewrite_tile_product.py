@@ -179,6 +179,18 @@ def test_near_misses_are_left_alone(old: str, new: str) -> None:
     assert candidates(text, COURSE) == []
 
 
+def test_a_matrix_times_itself_has_a_tile_for_rows_and_one_for_columns(tmp_path: Path) -> None:
+    text = COURSE.replace("B[i * N + COL]", "A[COL * K + i]")
+    *_, tiled = candidates(text, COURSE)
+    ptx(tiled.kernel.text)
+    assert "// Tiles of A go through" in tiled.kernel.text
+    a = np.random.default_rng(8).standard_normal((M, K)).astype(np.float32)
+    right, found = np.zeros((M, N), np.float32), np.zeros((M, N), np.float32)
+    host_runner(tmp_path, text)((3, 3), (8, 8), a, a, right, M, N, K)
+    host_runner(tmp_path, tiled.kernel.text)((2, 2), (16, 16), a, a, found, M, N, K)
+    np.testing.assert_allclose(found, right, rtol=1e-5)
+
+
 def test_two_sums_in_one_loop_are_left_alone() -> None:
     twice = COURSE.replace("float tmpSum = 0;", "float tmpSum = 0, second = 0;").replace(
         "tmpSum += A", "second += A", 1

@@ -90,11 +90,14 @@ def _tiled(product: NaiveProduct, tree: KernelTree) -> list[Edit]:
     """Return the edits of the kernel."""
     loop, text = product.loop, tree.file.text
     left, right = product.left, product.right
+    stems = [left.pointer.name, right.pointer.name]
+    if left.pointer is right.pointer:  # a matrix times itself
+        stems = [f"{stems[0]}_{axis.name}" for axis in (product.row, product.column)]
     names = _Names(
         tree.fresh("TILE"),
         tree.fresh(f"first_{loop.variable.name}"),
-        tree.fresh(f"{left.pointer.name}_tile"),
-        tree.fresh(f"{right.pointer.name}_tile"),
+        tree.fresh(f"{stems[0]}_tile"),
+        tree.fresh(f"{stems[1]}_tile"),
         product.total.name if product.hoisted else tree.fresh("product"),
         tree.fresh(f"loaded_{product.row.name}"),
         tree.fresh(f"loaded_{product.column.name}"),
@@ -130,7 +133,7 @@ def _tiled(product: NaiveProduct, tree: KernelTree) -> list[Edit]:
         edits.append(Edit(span_of(axis.value), f"blockIdx.{place} * {names.tile} + threadIdx.{place}"))
     edits += [Edit(whole_line(text, span_of(node)), "") for node in product.feeding]
     first = min((product.row, product.column), key=lambda axis: axis.value.start_byte).statement
-    operands = f"{left.pointer.name} and {right.pointer.name}"
+    operands = " and ".join(dict.fromkeys((left.pointer.name, right.pointer.name)))
     why = f"// Tiles of {operands} go through shared memory, where each value is read {_TILE} times."
     pad = indent_at(text, first.start_byte)
     lines = f"{why}\n{pad}constexpr int {names.tile} = {_TILE};\n{pad}"

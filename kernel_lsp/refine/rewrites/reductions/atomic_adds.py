@@ -35,7 +35,7 @@ class AtomicAdd:
 
 
 def atomic_adds(use: MemoryUse) -> list[AtomicAdd]:
-    """Return all additions to one array of a kernel that touches this array in no other way.
+    """Return all additions of a kernel to arrays that it touches in no other way.
 
     Arrays of other names are taken for other arrays: what threads read where others add has no certain value.
 
@@ -46,15 +46,14 @@ def atomic_adds(use: MemoryUse) -> list[AtomicAdd]:
     for node in walk(scopes.tree.body):
         if node.type == "call_expression" and text_of(field(node, "function")) == "atomicAdd":
             found.append(_addition(scopes, node))
-    pointers = {one.pointer.name for one in found}
-    if len(pointers) != 1 or found[0].pointer.type.rstrip("*") not in _TYPES:
-        raise NotApplicableError("no additions to one array")
+    pointers = [one.pointer for one in found]
+    if not found or any(one.type.rstrip("*") not in _TYPES for one in pointers):
+        raise NotApplicableError("no additions")
     added = [span_of(one.call) for one in found]
-    pointer = found[0].pointer
     for access in use.accesses(scopes.tree.body):
         if access.written and any(span.holds(span_of(access.node)) for span in added):
             continue
-        if access.pointer is None or access.pointer is pointer:
+        if access.pointer is None or any(access.pointer is one for one in pointers):
             raise NotApplicableError("the sums are touched in another way")
     return found
 

@@ -11,6 +11,7 @@ from itertools import islice
 
 from tree_sitter import Node
 
+from kernel_lsp.device.architectures import STATIC_SHARED_BYTES
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites import followed_by
 from kernel_lsp.refine.rewrites.accesses import grid_stride
@@ -24,9 +25,10 @@ from kernel_lsp.refine.rewrites.writing.launch_sites import find_launches
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit
-from kernel_lsp.source.trees import span_of, text_of, walk
+from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _BINS = (1024, 256, 4096)
+_WIDE = ("double", "unsigned long long", "unsigned long long int", "long long", "uint64_t", "int64_t")
 
 
 def _counted(tree: KernelTree, count: int) -> KernelTree:
@@ -41,33 +43,51 @@ def _counted(tree: KernelTree, count: int) -> KernelTree:
     found = atomic_adds(use)
     if not all(one.index is not None and _is_of_data(tree, one.index) for one in found):
         raise NotApplicableError("places that do not depend on the data")
-    array, kind = found[0].pointer.name, found[0].pointer.type.rstrip("*")
-    bins, mine, at = tree.fresh("BINS"), tree.fresh(f"block_{array}"), tree.fresh("bin")
+    arrays = {one.pointer.name: one.pointer.type.rstrip("*") for one in found}
+    if count * sum(8 if kind in _WIDE else 4 for kind in arrays.values()) > STATIC_SHARED_BYTES:
+        raise NotApplicableError("too much shared memory")
+    bins, at = tree.fresh("BINS"), tree.fresh("bin")
+    mine = {array: tree.fresh(f"block_{array}") for array in arrays}
     every = f"for (int {at} = threadIdx.x; {at} < {bins}; {at} += blockDim.x)"
+    why = "  // counted here first: threads meet in few elements"
     ahead = [
-        f"constexpr int {bins} = {count};",
-        f"__shared__ {kind} {mine}[{bins}];  // counted here first: threads meet in few elements",
-        f"{every} {mine}[{at}] = 0;",
+        f"constexpr int {bins} = {count};{why}",
+        *(f"__shared__ {kind} {mine[array]}[{bins}];" for array, kind in arrays.items()),
+        f"{every} {' = '.join(f'{one}[{at}]' for one in mine.values())} = 0;",
         "__syncthreads();",
     ]
     behind = [
         "__syncthreads();",
         f"{every} {{",
-        f"    if ({mine}[{at}] != 0) atomicAdd(&{array}[{at}], {mine}[{at}]);",
+        *(f"    if ({mine[one]}[{at}] != 0) atomicAdd(&{one}[{at}], {mine[one]}[{at}]);" for one in arrays),
         "}",
     ]
-    edits = [_addition(tree, one, bins, mine) for one in found]
+    edits = [_addition(tree, one, bins, mine[one.pointer.name]) for one in found]
     return tree.edited(*edits, *around_body(tree, ahead, behind))
 
 
 def _is_of_data(tree: KernelTree, index: Node) -> bool:
-    """Return True for an index that is read from memory, and has no effect."""
+    """Return True for an index that is made, or chosen, from what is read from memory, and has no effect."""
     if any(n.type in ("assignment_expression", "update_expression") for n in walk(index)):
         return False
-    index = bare(index)
-    if index.type == "identifier" and (value := tree.declarations.get(text_of(index), (None, None))[1]) is not None:
-        return _is_of_data(tree, value)
-    return any(n.type == "subscript_expression" for n in walk(index))
+    todo, reached, chosen = [index], set[str](), False
+    while todo:
+        for node in walk(todo.pop()):
+            if node.type == "subscript_expression":
+                return True
+            if node.type == "identifier" and (name := text_of(node)) not in reached:
+                reached.add(name)
+                values = _given(tree, name)
+                chosen |= len(values) > 1
+                todo += values
+    return chosen and "threadIdx" not in reached
+
+
+def _given(tree: KernelTree, name: str) -> list[Node]:
+    """Return the values that a local is given."""
+    first = tree.declarations.get(name, (None, None))[1]
+    changes = (n for n in walk(tree.body) if n.type == "assignment_expression" and text_of(field(n, "left")) == name)
+    return [*([first] if first is not None else []), *(field(n, "right") for n in changes)]
 
 
 def _addition(tree: KernelTree, one: AtomicAdd, bins: str, mine: str) -> Edit:
