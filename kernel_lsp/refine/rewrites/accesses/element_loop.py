@@ -131,7 +131,7 @@ def _looped(
         else:
             loop = f"if ({joined}) {{\n{pad}    {loop.replace(chr(10), chr(10) + '    ')}\n{pad}}}"
     edits = [Edit(whole_line(source, span_of(node)), "") for node in (declaration, *derived)]
-    end = after[-1].end_byte if guard.returns else guard.statement.end_byte
+    end = begin + len(data[begin:stop].rstrip()) if guard.returns else guard.statement.end_byte
     return tree.edited(*edits, Edit(Span(guard.statement.start_byte, end), without_trailing_blanks(loop)))
 
 

@@ -11,7 +11,7 @@ from itertools import islice
 
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites import followed_by
-from kernel_lsp.refine.rewrites.accesses import grid_stride, vectorize
+from kernel_lsp.refine.rewrites.accesses import grid_stride, one_axis, vectorize
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
@@ -91,7 +91,12 @@ def _alone(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Ke
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, device: Device
 ) -> Iterator[Candidate]:
-    """Yield the kernel with one addition a block: with a loop over the grid, first by 128-bit loads, then as it is."""
+    """Yield the kernel with one addition a block: with a loop over the grid, first by 128-bit loads, then as it is.
+
+    Where a launch has two axes of threads that it does not need, it is given one first.
+    """
+    for flat in one_axis.flattened(kernel_file, workload_file, kernel):
+        yield from followed_by(flat, kernel, device, rewrite)
     alone = list(_alone(kernel_file, workload_file, kernel, device))
     if not alone:
         return

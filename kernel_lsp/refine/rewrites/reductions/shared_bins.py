@@ -14,7 +14,7 @@ from tree_sitter import Node
 from kernel_lsp.device.architectures import STATIC_SHARED_BYTES
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites import followed_by
-from kernel_lsp.refine.rewrites.accesses import grid_stride
+from kernel_lsp.refine.rewrites.accesses import grid_stride, one_axis
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, bare, indent_at
 from kernel_lsp.refine.rewrites.reading.loops import find_loops
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
@@ -126,7 +126,12 @@ def _alone(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Ke
 def rewrite(
     kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, device: Device
 ) -> Iterator[Candidate]:
-    """Yield the kernel with 1024, 256 and 4096 sums in shared memory; with a loop over the grid where it has none."""
+    """Yield the kernel with 1024, 256 and 4096 sums in shared memory; with a loop over the grid where it has none.
+
+    Where a launch has two axes of threads that it does not need, it is given one first.
+    """
+    for flat in one_axis.flattened(kernel_file, workload_file, kernel):
+        yield from followed_by(flat, kernel, device, rewrite)
     yield from _alone(kernel_file, workload_file, kernel, device)
     for candidate in islice(grid_stride.rewrite(kernel_file, workload_file, kernel, device), 2):
         for one in followed_by(candidate, kernel, device, _alone):
