@@ -179,6 +179,46 @@ def test_near_misses_are_left_alone(old: str, new: str) -> None:
     assert candidates(text, COURSE) == []
 
 
+@pytest.mark.parametrize(
+    ("row", "column", "grid", "block"),
+    [
+        ("blockIdx.x * 8 + threadIdx.x / 8", "blockIdx.y * 8 + threadIdx.x % 8", (3, 3), (64, 1)),  # a flat block
+        ("blockIdx.x", "threadIdx.x", (M, 1), (32, 1)),
+        ("blockIdx.y", "blockIdx.x * blockDim.x + threadIdx.x", (2, M), (16, 1)),
+    ],
+)
+def test_rows_and_columns_may_have_other_places(
+    tmp_path: Path, row: str, column: str, grid: tuple[int, int], block: tuple[int, int]
+) -> None:
+    text = COURSE.replace("blockIdx.y * blockDim.y + threadIdx.y", row)
+    text = text.replace("blockIdx.x * blockDim.x + threadIdx.x;\n    if", f"{column};\n    if")
+    *_, tiled = candidates(text, COURSE)
+    ptx(tiled.kernel.text)
+    draw = np.random.default_rng(9)
+    a, b = draw.standard_normal((M, K)).astype(np.float32), draw.standard_normal((K, N)).astype(np.float32)
+    right, found = np.zeros((M, N), np.float32), np.zeros((M, N), np.float32)
+    host_runner(tmp_path, text)(grid, block, a, b, right, M, N, K)
+    host_runner(tmp_path, tiled.kernel.text)((2, 2), (16, 16), a, b, found, M, N, K)
+    np.testing.assert_allclose(found, right, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("row", "column"),
+    [
+        ("blockIdx.y * 8 + threadIdx.x / 8", "threadIdx.x"),
+        ("blockIdx.x * 8 + threadIdx.x / 8", "blockIdx.x * 8 + threadIdx.x % 8"),
+        ("blockIdx.x * 8 + threadIdx.x / 8", "blockIdx.y * 8 + threadIdx.x / 8"),
+        ("blockIdx.x * 8 + threadIdx.x / 4", "blockIdx.y * 4 + threadIdx.x % 4"),  # rows that overlap
+        ("blockIdx.x", "blockIdx.x"),
+    ],
+)
+def test_numbers_of_one_place_are_left_alone(row: str, column: str) -> None:
+    text = COURSE.replace("blockIdx.y * blockDim.y + threadIdx.y", row)
+    text = text.replace("blockIdx.x * blockDim.x + threadIdx.x;\n    if", f"{column};\n    if")
+    ptx(text)
+    assert candidates(text, COURSE) == []
+
+
 def test_a_matrix_times_itself_has_a_tile_for_rows_and_one_for_columns(tmp_path: Path) -> None:
     text = COURSE.replace("B[i * N + COL]", "A[COL * K + i]")
     *_, tiled = candidates(text, COURSE)

@@ -24,6 +24,8 @@ from kernel_lsp.refine.rewrites.reading.thread_rows import check_elsewhere, comp
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _PLACE = re.compile(r"threadIdx\.[xyz]|blockDim\.[xyz]|blockIdx\.[xy]|gridDim\.[xyz]")
+_NEAR = re.compile(r"threadIdx\.[xy]|blockIdx\.[xy]|\(threadIdx\.x[/%](\w+)\)")
+_TURNED = str.maketrans("/%", "%/")
 _WIDE = re.compile(r"size_t|int64_t|long")
 _VANISHING = {
     "__half2float", "__bfloat162float", "__ldg", "float", "double", "fabsf", "fabs", "abs", "sqrtf", "sqrt",
@@ -167,7 +169,7 @@ def statements_of(node: Node) -> list[Node]:
 
 
 def guarded_axes(use: MemoryUse) -> tuple[Node, bool, list[ProductAxis]]:
-    """Return the statement that tests two numbers along x and y, True if it returns, and both numbers.
+    """Return the statement that tests two numbers of a thread, True if it returns, and both numbers.
 
     Raises:
         NotApplicableError: there is no such statement.
@@ -180,7 +182,7 @@ def guarded_axes(use: MemoryUse) -> tuple[Node, bool, list[ProductAxis]]:
             _axis(use, part, leaves) for part in condition_parts(field(node, "condition"), "||" if leaves else "&&")
         ]
         found = [axis for axis in axes if axis is not None]
-        if len(axes) == 2 == len(found) and found[0].variable is not found[1].variable:
+        if len(axes) == 2 == len(found) and _are_independent(use, *found):
             return node, leaves, found
     raise NotApplicableError("no limits of two numbers")
 
@@ -191,19 +193,49 @@ def _axis(use: MemoryUse, part: Node, leaves: bool) -> ProductAxis | None:
     variable = use.scopes.of(name) if name.type == "identifier" else None
     if tested is None or variable is None or variable.constant is None or variable.declaration is None:
         return None
-    value = use.indices.of(variable.constant)
+    known = use.indices.of(variable.constant)
+    return None if _near(known) is None else ProductAxis(variable, tested[1], use.indices.of(tested[1]))
+
+
+def _near(value: Polynomial) -> str | None:
+    """Return the unknown that stands for a thread's number in indices: what differs between its neighbours.
+
+    The number is `blockIdx.x * width + threadIdx.x`, or that with a part of a flat block, `threadIdx.x % width`; or the
+    block's or thread's alone. None for any other.
+    """
+    near = next((one for place in ("threadIdx", "blockIdx") for one in sorted(_places(value)) if place in one), "")
+    match = _NEAR.fullmatch(near)
+    if match is None:
+        return None
+    if value == symbol(near):
+        return near if match[1] is None else None
     for axis in "xy":
-        width = (value - symbol(f"threadIdx.{axis}")).factor(f"blockIdx.{axis}")
+        width = (value - symbol(near)).factor(f"blockIdx.{axis}")
         if width is None or len(width.terms) != 1 or any("Idx" in name for name in width.names()):
             continue
-        if value == width * symbol(f"blockIdx.{axis}") + symbol(f"threadIdx.{axis}"):
-            return ProductAxis(variable, tested[1], use.indices.of(tested[1]))
+        if value == width * symbol(f"blockIdx.{axis}") + symbol(near) and match[1] in (None, str(width)):
+            return near
     return None
+
+
+def _places(value: Polynomial) -> set[str]:
+    """Return the unknowns of a number that a thread or block has by its place."""
+    return {one for unknowns in value.terms for one in unknowns if "Idx" in one}
+
+
+def _are_independent(use: MemoryUse, one: ProductAxis, other: ProductAxis) -> bool:
+    """Return True if no place of a thread or block serves for both numbers, but for quotient and remainder of one."""
+    first, second = (_places(use.indices.of(axis.value)) for axis in (one, other))
+    halves = {a for a in first for b in second if a.translate(_TURNED) == b}
+    rest = {name for place in first - halves for name in symbol(place).names()}
+    return not first & second and not rest & {name for place in second for name in symbol(place).names()}
 
 
 def _number(use: MemoryUse, axis: ProductAxis) -> str:
     """Return the unknown that stands for a number in indices."""
-    return "threadIdx.x" if "threadIdx.x" in use.indices.of(axis.value).names() else "threadIdx.y"
+    near = _near(use.indices.of(axis.value))
+    assert near is not None, "it was found by its value"
+    return near
 
 
 def _oriented(use: MemoryUse, region: list[Node], axes: list[ProductAxis]) -> tuple[ProductAxis, ProductAxis]:
@@ -252,7 +284,7 @@ def _operand(
         if by is None or not by.terms:
             continue
         rest = rest - by * value[mine.name]
-        if {"threadIdx.x", "threadIdx.y", "blockIdx.x", "blockIdx.y"} & (rest.names() | by.names() | depth.names()):
+        if any("Idx" in name and name != "blockIdx.z" for name in rest.names() | by.names() | depth.names()):
             raise NotApplicableError(f"`{other.name}` matters to the same operand")
         if by.value != 1 and depth.value != 1:
             raise NotApplicableError("an operand without neighbours")
