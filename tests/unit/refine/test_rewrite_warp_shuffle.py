@@ -113,7 +113,13 @@ __global__ void f(const float* x, float* y, int n) {{
 
 
 @pytest.mark.parametrize(
-    "form", [("s *= 2", "t % (2 * s) == 0"), ("s <<= 1", "(t & (2 * s - 1)) == 0"), ("s += s", "t % (s * 2) == 0")]
+    "form",
+    [
+        ("s *= 2", "i % (2 * s) == 0"),
+        ("s *= 2", "t % (2 * s) == 0"),
+        ("s <<= 1", "(t & (2 * s - 1)) == 0"),
+        ("s += s", "t % (s * 2) == 0"),
+    ],
 )
 def test_a_tree_that_begins_with_neighbours_becomes_shuffles_too(form: tuple[str, str]) -> None:
     (candidate,) = rewritten(rewrite, GROWING.format(start="1", update=form[0], guard=form[1]))
@@ -136,8 +142,47 @@ def test_a_tree_that_begins_with_neighbours_has_the_same_sums(tmp_path: Path) ->
         ("1", "s *= 4", "t % (2 * s) == 0"),
         ("1", "s *= 2", "t % s == 0"),
         ("1", "s *= 2", "t % (2 * s) == 1"),
-        ("1", "s *= 2", "i % (2 * s) == 0"),
+        ("1", "s *= 2", "n % (2 * s) == 0"),
     ],
 )
 def test_another_tree_that_begins_with_neighbours_is_left_alone(form: tuple[str, str, str]) -> None:
     assert rewritten(rewrite, GROWING.format(start=form[0], update=form[1], guard=form[2])) == []
+
+
+NUMBERED = GROWING.replace("if ({guard}) {{", "int at = 2 * s * threadIdx.x;\n        if ({guard}) {{").replace(
+    "a[t] += a[t + s]", "a[at] += a[at + s]"
+)
+
+
+def test_a_tree_of_the_first_threads_has_the_same_sums(tmp_path: Path) -> None:
+    text = NUMBERED.format(start="1", update="s *= 2", guard="at < blockDim.x")
+    (candidate,) = rewritten(rewrite, text)
+    ptx(candidate.kernel.text)
+    x = np.random.default_rng(7).standard_normal(150).astype(np.float32)
+    y, right = np.zeros(2, np.float32), np.zeros(2, np.float32)
+    host_runner(tmp_path, text)(2, 128, x, right, 150)
+    host_runner(tmp_path, candidate.kernel.text)(2, 128, x, y, 150)
+    np.testing.assert_allclose(y, right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("2 * s * threadIdx.x", "s * threadIdx.x"),
+        ("2 * s * threadIdx.x", "2 * s * i"),
+        ("at < blockDim.x", "at < n"),
+        ("a[at + s]", "a[t + s]"),
+        ("at < blockDim.x", "t < blockDim.x"),
+    ],
+)
+def test_another_tree_of_the_first_threads_is_left_alone(old: str, new: str) -> None:
+    text = NUMBERED.format(start="1", update="s *= 2", guard="at < blockDim.x")
+    assert old in text
+    assert rewritten(rewrite, text.replace(old, new)) == []
+
+
+def test_the_threads_number_may_be_called_by_any_of_its_names() -> None:
+    text = TREE.format(**(GOOD | {"guard": "threadIdx.x < s"}))
+    (candidate,) = rewritten(rewrite, text)
+    ptx(candidate.kernel.text)
+    assert "float a_value = t < n ? x[t] : 0.0f;" in candidate.kernel.text

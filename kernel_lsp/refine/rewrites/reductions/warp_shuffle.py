@@ -1,8 +1,9 @@
 """Warp shuffles in place of a tree reduction in shared memory: three barriers instead of one for each halving.
 
 Recognised is the textbook loop `for (s = blockDim.x / 2; s > 0; s >>= 1) { if (t < s) a[t] += a[t + s]; barrier }`,
-and the one that begins with neighbours, `for (s = 1; s < blockDim.x; s *= 2) { if (t % (2 * s) == 0) ... }`, for sums,
-maxima and minima over one or several arrays. As before, `a[0]` holds the result and every thread has passed a
+and the one that begins with neighbours, `for (s = 1; s < blockDim.x; s *= 2) { if (t % (2 * s) == 0) ... }`, where `t`
+may be the number in the grid, or with `i = 2 * s * t` in place of `t`, for sums, maxima and minima over one or several
+arrays. As before, `a[0]` holds the result and every thread has passed a
 barrier; the other elements, where the tree leaves partial results, must not be read before they are written again.
 The tree only works for powers of two, so the block is whole warps (blocks of less than a warp are not supported).
 """
@@ -23,6 +24,9 @@ from kernel_lsp.source.trees import field, text_of, walk
 _HALVES = re.compile(r"(?P<s>\w+)(>>=1|/=2|=(?P=s)/2|=(?P=s)>>1)")
 _DOUBLES = re.compile(r"(?P<s>\w+)(<<=1|\*=2|\+=(?P=s)|=(?P=s)\*2|=2\*(?P=s)|=(?P=s)<<1)")
 _START = re.compile(r"(?P<size>blockDim\.x|\w+)(/2|>>1)")
+_NUMBER = re.compile(r"(?:const)?(?:int|unsigned|unsignedint|size_t)(?P<i>\w+)=(?P<value>.*);")
+_IN_GRID = ("blockIdx.x*blockDim.x+threadIdx.x", "blockDim.x*blockIdx.x+threadIdx.x")
+"""The same in all blocks where their size is a multiple of what it is divided by: of a power of two of threads."""
 _COMBINE = {"+": "{0} + {1}", "fmaxf": "fmaxf({0}, {1})", "fminf": "fminf({0}, {1})"} | {
     name: f"{name}({{0}}, {{1}})" for name in ("max", "min", "fmax", "fmin", "std::max", "std::min")
 }
@@ -49,12 +53,18 @@ def _shared_element(tree: KernelTree, array: str) -> str | None:
     return None
 
 
-def _step(tree: KernelTree, statement: str, thread: str, distance: str) -> _Step | None:
-    """Return the step that a statement, given without white space, makes; None if it makes none."""
-    mine = rf"(?P<a>\w+)\[{re.escape(thread)}\]"
-    sums = [rf"{re.escape(thread)}\+{distance}", rf"{distance}\+{re.escape(thread)}"]
-    other = rf"(?P=a)\[(?:{'|'.join(sums)})\]"
-    again = rf"(?P=a)\[{re.escape(thread)}\]"
+def _step(tree: KernelTree, statement: str, own: str, distance: str) -> _Step | None:
+    """Return the step that a statement, given without white space, makes; None if it makes none.
+
+    Args:
+        tree: the kernel.
+        statement: the statement.
+        own: a pattern of the index of the thread's own element.
+        distance: name of the distance to the other element.
+    """
+    mine = rf"(?P<a>\w+)\[{own}\]"
+    other = rf"(?P=a)\[(?:{own}\+{distance}|{distance}\+{own})\]"
+    again = rf"(?P=a)\[{own}\]"
     operation = "+"
     match = re.fullmatch(rf"{mine}(?:\+={other}|={again}\+{other}|={other}\+{again});", statement)
     if match is None:
@@ -77,26 +87,47 @@ def _tree_loop(tree: KernelTree, loop: Node) -> tuple[str, list[_Step]] | None:
     if halves is None:
         return None
     body = [n for n in field(loop, "body").named_children if n.type != "comment"]
-    body.sort(key=lambda n: n.type != "if_statement")  # the barrier may come first
+    numbers = [n for n in body if n.type == "declaration"]
+    body = sorted(
+        (n for n in body if n not in numbers), key=lambda n: n.type != "if_statement"
+    )  # a barrier may be first
     if len(body) != 2 or comment_free(body[1]) != "__syncthreads();" or body[0].type != "if_statement":
         return None
     if body[0].child_by_field_name("alternative"):
         return None
     guard = bare(field(body[0], "condition").named_children[0])
-    thread = _thread_below(guard, distance) if halves else _thread_in_step(guard, distance)
-    if thread is None or tree.canonical(thread) != "threadIdx.x":
+    found = _own(tree, numbers, guard, distance, halves)
+    if found is None:
         return None
+    thread, own = found
     consequence = field(body[0], "consequence")
     statements = consequence.named_children if consequence.type == "compound_statement" else [consequence]
-    steps: list[_Step] = []
-    for statement in statements:
-        if statement.type == "comment":
-            continue
-        step = _step(tree, comment_free(statement), comment_free(thread), distance)
-        if step is None:
+    made = [_step(tree, comment_free(n), own, distance) for n in statements if n.type != "comment"]
+    steps = [step for step in made if step is not None]
+    return (thread, steps) if steps and len(steps) == len(made) else None
+
+
+def _thread_names(tree: KernelTree) -> list[str]:
+    """Return what a thread's number in its block is called."""
+    return [*(n for n, value in tree.values.items() if tree.canonical(value) == "threadIdx.x"), "threadIdx.x"]
+
+
+def _own(tree: KernelTree, numbers: list[Node], guard: Node, distance: str, halves: bool) -> tuple[str, str] | None:
+    """Return the thread's number, and a pattern of the index of its own element, of a guard; None for other guards."""
+    threads = _thread_names(tree)
+    if numbers:  # `i = 2 * s * t`
+        made = _NUMBER.fullmatch(comment_free(numbers[0]))
+        below = guard.type == "binary_expression" and text_of(field(guard, "operator")) == "<"
+        if halves or len(numbers) > 1 or made is None or not below or text_of(field(guard, "left")) != made["i"]:
             return None
-        steps.append(step)
-    return (text_of(thread), steps) if steps else None
+        doubled = sorted(made["value"].split("*")) in [sorted(["2", distance, one]) for one in threads]
+        every = tree.canonical(field(guard, "right")) == "blockDim.x"
+        return ("threadIdx.x", made["i"]) if doubled and every else None
+    thread = _thread_below(guard, distance) if halves else _thread_in_step(guard, distance)
+    known = tree.canonical(thread) if thread is not None else ""
+    if thread is None or (known != "threadIdx.x" and (halves or re.sub(r"[\s()]", "", known) not in _IN_GRID)):
+        return None
+    return text_of(thread) if known == "threadIdx.x" else "threadIdx.x", f"(?:{'|'.join(map(re.escape, threads))})"
 
 
 def _halves(tree: KernelTree, distance: str, start: Node, condition: Node, update: Node) -> bool | None:
@@ -145,7 +176,7 @@ def _own_value(tree: KernelTree, loop: Node, thread: str, steps: list[_Step]) ->
     inner = store.named_children[0] if store.type == "expression_statement" and store.named_children else None
     if inner is None or inner.type != "assignment_expression" or text_of(field(inner, "operator")) != "=":
         return loop.start_byte, None
-    if comment_free(field(inner, "left")) != f"{steps[0].array}[{''.join(thread.split())}]":
+    if comment_free(field(inner, "left")) not in [f"{steps[0].array}[{one}]" for one in _thread_names(tree)]:
         return loop.start_byte, None
     return store.start_byte, text_of(field(inner, "right"))
 
