@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites import Rewrite, followed_by
-from kernel_lsp.refine.rewrites.accesses import halo_tile, several_outputs
+from kernel_lsp.refine.rewrites.accesses import halo_tile, several_outputs, transpose_tile
 from kernel_lsp.refine.rewrites.accesses.neighbours import ThreadNumber, head_of, thread_numbers
 from kernel_lsp.refine.rewrites.products import tile_product
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at, names
@@ -22,7 +22,12 @@ from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span
 from kernel_lsp.source.trees import field, text_of, walk
 
-_FOLLOWING: tuple[Rewrite, ...] = (tile_product.rewrite, several_outputs.rewrite, halo_tile.rewrite)
+_FOLLOWING: tuple[Rewrite, ...] = (
+    tile_product.rewrite,
+    transpose_tile.rewrite,
+    several_outputs.rewrite,
+    halo_tile.rewrite,
+)
 
 
 def _numbers(use: MemoryUse) -> list[ThreadNumber]:
