@@ -238,6 +238,23 @@ def test_a_load_under_a_condition_of_its_own_stays_there() -> None:
     assert "filter_value" not in found.kernel.text
 
 
+def test_rows_of_threads_are_left_to_teams() -> None:
+    text = """
+    __global__ void rows(const float* a, const float* x, float* y, int n, int k) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) {
+            float sum = 0;
+            for (int j = 0; j < k; j++) sum += a[i * k + j] * x[j];
+            y[i] = sum;
+        }
+    }
+    """
+    launch = "def launch(m, a, x, y, n, k):\n    m.rows[-(-n // 64), 64](a, x, y, n, k)\n"
+    assert rewritten(rewrite, text, launch) == []
+    columns = text.replace("a[i * k + j]", "a[j * n + i]")
+    assert len(rewritten(rewrite, columns, launch)) == 2
+
+
 def test_products_are_left_to_tiles() -> None:
     text = FILTER.replace("for (int j = 0; j < taps; j++) {", "{").replace(
         "if (row >= 0 && row < height && column >= 0 && column < width)", ""

@@ -89,8 +89,16 @@ def _find(use: MemoryUse, axis: OutputAxis) -> _Sums:
     mine = [any(scopes.uses(v, a.node) for v in depends) for a in loads]
     if not totals or all(mine) or not any(scopes.uses(v, n) for v in depends for n in gathering):
         raise NotApplicableError("nothing that several outputs share")
+    if axis.tested is not None and any(_is_of_row(a) for a, own in zip(loads, mine, strict=True) if own):
+        raise NotApplicableError("a row for each thread, which many threads had better share")
     shared = tuple(_shared(use, gathering, [*held, *depends]))
     return _Sums(axis, held, gathering, tuple(tail), shared)
+
+
+def _is_of_row(access: MemoryAccess) -> bool:
+    """Return True if neighbouring threads are a row of some length apart."""
+    step = access.offset.factor("threadIdx.x") if access.offset is not None else None
+    return step is not None and step.value is None
 
 
 def _needed(use: MemoryUse, axis: OutputAxis, loop: Node, totals: Sequence[CudaVariable]) -> Iterator[CudaVariable]:
