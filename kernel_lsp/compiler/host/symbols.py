@@ -39,7 +39,19 @@ _CUDA = (
     r"|cuCtxResetPersistingL2Cache|cudaDeviceSetLimit|cuCtxSetLimit|cudaDeviceReset|cuDevicePrimaryCtxReset\w*"
     r"|cudaDeviceSetCacheConfig|cuCtxSetCacheConfig|cupti\w+"
 )
-_OF_C = re.compile("|".join((_LOADER, _MEMORY, _PROCESSES, _THREADS, _FILES, _SETTINGS, _PYTHON, _CUDA)))
+_CALLED_BACK = (
+    r"cu(?:da)?LaunchHostFunc\w*|cu(?:da)?StreamAddCallback\w*|cu(?:da)?UserObjectCreate"
+    r"|cu(?:da)?GraphAddHostNode|cu(?:da)?GraphExecHostNodeSetParams"
+)
+"""Functions by which the driver runs host code on a thread of its own, after the call that was judged."""
+_OF_OTHER_PROCESSES = (
+    r"cu(?:da)?Ipc\w+|cu(?:da)?MemPool(?:Import|Export)\w+|cuMem(?:Import|Export)\w+|cu(?:da)?ImportExternalMemory"
+)
+_OF_C = re.compile(
+    "|".join(
+        (_LOADER, _MEMORY, _PROCESSES, _THREADS, _FILES, _SETTINGS, _PYTHON, _CUDA, _CALLED_BACK, _OF_OTHER_PROCESSES)
+    )
+)
 _OF_CPP = re.compile(
     r"std::thread::_M_start_thread|std::basic_(?:i|o)?f(?:stream|ilebuf)\b.*|std::filesystem::.*"
     r"|at::DynamicLibrary::.*|at::Context::set\w+|torch::jit::(?:load|import_\w+)|c10::impl::OperatorEntry.*"
@@ -71,8 +83,8 @@ def undefined_symbols(library: bytes) -> frozenset[str]:
 def forbidden_symbols(library: bytes, baseline: bytes | None = None) -> tuple[str, ...]:
     """Return the forbidden functions that a built library calls, as a person writes them, in alphabetical order.
 
-    Forbidden are functions that find or change code, map memory, start processes or threads, open files, run Python, or
-    change settings of the whole process or GPU. No kernel's host code needs them.
+    Forbidden are functions that find or change code, map memory, start processes or threads, are called back by the driver, open
+    files, share memory with other processes, run Python, or change settings of the whole process or GPU. No kernel's host code needs them.
 
     Args:
         library: the ELF image of a version's host code, with or without torch's own headers.

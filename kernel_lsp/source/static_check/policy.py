@@ -106,7 +106,12 @@ _REFUSED_NAMES = words(
     "mro multiprocessing open os path_hooks pathlib pdb pickle pkgutil posix posixpath read_bytes read_text "
     "redirect_stderr redirect_stdout rmdir runpy set_active setprofile settrace shutil singledispatch "
     "singledispatchmethod socket subprocess symlink_to sys sysconfig tb_frame tb_next tempfile threading tofile "
-    "tracemalloc unlink update_wrapper wraps write_bytes write_text zipimport"
+    "tracemalloc unlink update_wrapper wraps write_bytes write_text zipimport "
+    "_share_cuda_ jit_cache_hook jit_post_compile_hook kernel_load_end_hook kernel_load_start_hook "
+    "launch_enter_hook launch_exit_hook memory_snapshot register_module_backward_hook "
+    "register_module_buffer_registration_hook register_module_forward_hook register_module_forward_pre_hook "
+    "register_module_full_backward_hook register_module_full_backward_pre_hook "
+    "register_module_module_registration_hook register_module_parameter_registration_hook"
 )
 """Attributes that no kernel needs, since they lead out of the file or write files."""
 _OF_TORCHS_CORE = ((), ("_cuda_getCurrentRawStream",))

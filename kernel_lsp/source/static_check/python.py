@@ -1,6 +1,8 @@
 """Checks Python host code: imports, attributes, bindings and changes in its syntax tree."""
 
 import ast
+import io
+import tokenize
 
 from kernel_lsp.source.python import NestedTooDeepError, python_ast
 from kernel_lsp.source.static_check import policy
@@ -33,6 +35,8 @@ def python_findings(
         return (Violation(error.lineno or 1, "it is nested too deep to be read"),)
     except SyntaxError:
         return ()
+    if not _reads_as_written(text):
+        return (Violation(1, "declares an encoding in which its text reads otherwise"),)
     _leave_out_main(tree)
     _leave_out_shared(tree, shared)
     names = Names(tree)
@@ -46,6 +50,16 @@ def python_findings(
         *AssignmentRules(names, methods).findings(foreign=foreign),
     }
     return tuple(sorted(found, key=lambda finding: (finding.line, finding.what)))
+
+
+def _reads_as_written(text: str) -> bool:
+    """Return True if the interpreter, which obeys a `coding` comment, reads the same code as this check."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").encode()
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(lines).readline)
+        return lines.decode(encoding) == lines.decode()
+    except (SyntaxError, LookupError, UnicodeError):  # an encoding that is unknown, or not that of the text
+        return False
 
 
 def _leave_out_main(tree: ast.Module) -> None:

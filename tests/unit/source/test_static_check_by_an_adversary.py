@@ -374,3 +374,36 @@ def test_macros_that_nobody_can_read_take_no_time_and_are_refused() -> None:
     text = f"{HOST}#define P(a, b) a##b\n{deep}#define M12(x) P(x, x)\n" + "M0(M0(M0(a)))\n" * 500
     (violation,) = check_cpp([text], SourceFile(Path("a.cu"), HOST)).violations
     assert violation.what == "uses more macros than can be read"
+
+
+HIDDEN = 'x = "+ACIACg-import gc+AAo-y = +ACI"\n'
+
+
+@pytest.mark.parametrize("first", ["# coding: utf-7\n", "\n# -*- coding: utf-7 -*-\n", "\r# coding: utf-7\r"])
+def test_code_that_only_an_encoding_shows_is_refused(first: str) -> None:
+    workload = SourceFile(Path("w.py"), "")
+    (violation,) = check_python(version(first + HIDDEN), version(USUAL), workload).violations
+    assert violation.what == "declares an encoding in which its text reads otherwise"
+
+
+@pytest.mark.parametrize(
+    "first", ["# coding: utf-8\n# \u00b5s\n", "# -*- coding: latin-1 -*-\n", "# encoding=ascii\n", "# \u00b5s\n"]
+)
+def test_an_encoding_in_which_a_text_reads_the_same_is_not(first: str) -> None:
+    workload = SourceFile(Path("w.py"), "")
+    assert check_python(version(first + USUAL), version(USUAL), workload).violations == ()
+
+
+@pytest.mark.parametrize(
+    ("attempt", "honest"),
+    [
+        ("triton.knobs.runtime.launch_enter_hook.add(f)", "triton.Config({}, pre_hook=f)"),
+        ("torch.nn.modules.module.register_module_forward_hook(f)", "layer.register_forward_hook(f)"),
+        ("x.untyped_storage()._share_cuda_()", "x.untyped_storage().nbytes()"),
+        ("torch.cuda.memory_snapshot()", "torch.cuda.memory_allocated()"),
+    ],
+)
+def test_hooks_and_memory_of_the_whole_process_are_refused(attempt: str, honest: str) -> None:
+    workload = SourceFile(Path("w.py"), "")
+    assert check_python(version(USUAL + attempt), version(USUAL), workload).violations != ()
+    assert check_python(version(USUAL + honest), version(USUAL), workload).violations == ()
