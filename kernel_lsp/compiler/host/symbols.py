@@ -83,8 +83,9 @@ def undefined_symbols(library: bytes) -> frozenset[str]:
 def forbidden_symbols(library: bytes, baseline: bytes | None = None) -> tuple[str, ...]:
     """Return the forbidden functions that a built library calls, as a person writes them, in alphabetical order.
 
-    Forbidden are functions that find or change code, map memory, start processes or threads, are called back by the driver, open
-    files, share memory with other processes, run Python, or change settings of the whole process or GPU. No kernel's host code needs them.
+    Forbidden are functions that find or change code, map memory, start processes or threads, are called back by the
+    driver, open files, share memory with other processes, run Python, or change settings of the whole process or GPU.
+    No kernel's host code needs them.
 
     Args:
         library: the ELF image of a version's host code, with or without torch's own headers.
