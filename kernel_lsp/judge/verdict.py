@@ -11,6 +11,7 @@ from kernel_lsp.judge.program_gain import ProgramGain
 from kernel_lsp.judge.record import Record, Unbounded
 from kernel_lsp.judge.split import Split
 from kernel_lsp.judge.timing import CaseTiming, SustainedRun, Trace
+from kernel_lsp.workload.spec import REFERENCE
 
 
 class Outcome(StrEnum):
@@ -66,10 +67,6 @@ class CheckStatus(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
-
-
-REFERENCE = "reference"
-"""Name of the check that is skipped where a workload does not say what is right."""
 
 
 class Check(Record):

@@ -8,7 +8,6 @@ from typing import Any
 
 from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.judge.verdict import REFERENCE
 from kernel_lsp.lsp.analysis import Analysis
 from kernel_lsp.lsp.check_records import CheckedFamily, CheckedFinding, CheckedKernel, CheckedText
 from kernel_lsp.lsp.client import EditorConnection
@@ -21,6 +20,7 @@ from kernel_lsp.lsp.workspace import Permission
 from kernel_lsp.source.code_lines import code_lines
 from kernel_lsp.source.python import is_python
 from kernel_lsp.source.text import Edit, Span
+from kernel_lsp.workload.spec import REFERENCE
 
 log = logging.getLogger("kernel-lsp")
 

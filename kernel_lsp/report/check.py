@@ -13,9 +13,10 @@ from kernel_lsp.check import FileReport
 from kernel_lsp.check.program import LAUNCHES
 from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.compiler.language import compiler_part
-from kernel_lsp.judge.verdict import REFERENCE, Check, CheckStatus, is_uncompared
+from kernel_lsp.judge.verdict import Check, CheckStatus, is_uncompared
 from kernel_lsp.report.compile import assumed_view, diagnostics_view, guessed_folders_view
 from kernel_lsp.report.units import seconds_text
+from kernel_lsp.workload.spec import REFERENCE
 
 _FIGURE = re.compile(r"-?\d[\d.,]*(?:e[-+]?\d+)?")
 

@@ -13,9 +13,11 @@ from kernel_lsp.source.modules import is_answer, is_problem
 from kernel_lsp.source.python import is_python, python_ast
 from kernel_lsp.workload.capture import find_captures, is_capture, read_capture
 
-REQUIRED = ("CASES", "inputs", "reference")
 DRAFT = "# kernel-lsp: draft"
 """Beginning of the line that marks a workload as a draft, which is not used."""
+REFERENCE = "reference"
+"""Name of the function that says what is right, and of the check that is skipped where there is none."""
+REQUIRED = ("CASES", "inputs", REFERENCE)
 _OF_ANSWER = ("_cuda", "_triton", "_new", "_kernel")
 _OF_KERNELBENCH = re.compile(r"level_?(\d+)_problem_?(\d+)(?!\d)")
 _TEMPLATE = "It needs CASES, inputs, reference and launch; `kernel-lsp explain workload` says how to write them."

@@ -9,8 +9,8 @@ from kernel_lsp.compiler.builds.plan import Launch
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.draw import PLAIN, WEIGHTS, Draw
 from kernel_lsp.judge.inputs.findings import Findings
-from kernel_lsp.judge.verdict import REFERENCE
 from kernel_lsp.runner.messages.oracle import InputSizes
+from kernel_lsp.workload.spec import REFERENCE
 
 SORTED, SIGNED = "sorted", "signed"
 NONFINITE = ("nonfinite", "nan", "nan-in-data", "infinite-in-data")
