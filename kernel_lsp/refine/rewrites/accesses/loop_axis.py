@@ -203,7 +203,7 @@ def rewrite(
         use = MemoryUse(Scopes(tree))
         found = _find(use)
         sites = find_launches(tree, workload_file)
-        if sites is None or any(text_of(n) != "1" for s in sites for k in (s.grid, s.block) for n in s.sizes(k)[1:]):
+        if sites is None or not all(site.along_x_alone for site in sites):
             return
         files = relaunched(tree, workload_file, sites, _on_axes(use, found), partial(_launched, use, found))
     except LookupError:

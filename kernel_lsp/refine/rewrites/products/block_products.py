@@ -30,10 +30,11 @@ from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _FRAGMENT = re.compile(r"(?:nvcuda::)?(?:wmma::)?fragment\s*<")
-_KINDS = {
+TENSOR_KINDS = {
     **dict.fromkeys(("half", "__half"), "f16"),
     **dict.fromkeys(("__nv_bfloat16", "nv_bfloat16"), "bf16"),
 }
+"""Types of operands of tensor cores, each with its name in PTX."""
 _JUMPS = ("return_statement", "break_statement", "continue_statement", "goto_statement")
 _DEPTH = 16  # steps of K of one instruction
 
@@ -188,7 +189,7 @@ def _layouts(tree: KernelTree) -> dict[str, str]:
         if text_of(use).endswith("accumulator"):
             if kind != "float":
                 raise NotApplicableError(f"the sums `{name}` are no float")
-        elif tree.named_type(kind) not in _KINDS:
+        elif tree.named_type(kind) not in TENSOR_KINDS:
             raise NotApplicableError(f"the fragment `{name}` has elements of no 16 bits")
         else:
             found[name] = layout[0] if layout else ""
@@ -297,9 +298,9 @@ def _kind(one: OperandBlock) -> str:
     Raises:
         NotApplicableError: it is another than those of 16 bits, or its tile has no rows.
     """
-    if one.tile.type not in _KINDS or len(one.tile.extents) not in (2, 3):
+    if one.tile.type not in TENSOR_KINDS or len(one.tile.extents) not in (2, 3):
         raise NotApplicableError(f"`{one.tile.name}` is no tile of rows of 16-bit floats")
-    return _KINDS[one.tile.type]
+    return TENSOR_KINDS[one.tile.type]
 
 
 def zeroed_by(product: BlockProduct, statements: Sequence[Node]) -> set[Register]:

@@ -15,6 +15,7 @@ from textwrap import dedent, indent
 from tree_sitter import Node
 
 from kernel_lsp.device.device import Device
+from kernel_lsp.refine.rewrites.products.block_products import TENSOR_KINDS
 from kernel_lsp.refine.rewrites.products.naive_product import NaiveProduct, Operand, ProductAxis, find_product
 from kernel_lsp.refine.rewrites.products.tile_product import element_of
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, assigned, bare, indent_at, names, whole_line
@@ -28,10 +29,6 @@ from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span, apply_edits
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
-_KINDS = {
-    **dict.fromkeys(("half", "__half"), "f16"),
-    **dict.fromkeys(("__nv_bfloat16", "nv_bfloat16"), "bf16"),
-}
 _FROM_FLOAT = {"f16": "__float2half", "bf16": "__float2bfloat16"}
 _WIDENING = {"__half2float", "__bfloat162float", "float"}
 _FUSED = {"fmaf", "__fmaf_rn", "__hfma"}
@@ -162,7 +159,7 @@ class _Writer:
 
     @property
     def _code(self) -> str:
-        return _KINDS[self.tree.named_type(self.kind)]
+        return TENSOR_KINDS[self.tree.named_type(self.kind)]
 
     def edits(self) -> Iterator[Edit]:
         """Yield all edits of the file."""
@@ -305,8 +302,8 @@ class _Writer:
         begin = data.rfind(b"\n", 0, product.region[0].start_byte) + 1
         end, total = product.region[-1].end_byte, product.total
         value = f"{n['sums']}[{n['i']}][{n['j']}][{n['e']}]"
-        if total.type in _KINDS:
-            value = f"{_FROM_FLOAT[_KINDS[total.type]]}({value})"
+        if total.type in TENSOR_KINDS:
+            value = f"{_FROM_FLOAT[TENSOR_KINDS[total.type]]}({value})"
         gone = [node for node in product.unused if node != total.declaration]
         spans = [(whole_line(self.tree.file.text, span_of(node)), "") for node in gone]
         if product.hoisted and total.declaration is not None:
@@ -341,9 +338,9 @@ def _launched(product: NaiveProduct, shape: _Shape, site: LaunchSite) -> list[Ed
 
 def _find(tree: KernelTree) -> NaiveProduct:
     """Return a kernel as a product of matrices of half precision."""
-    product = find_product(MemoryUse(Scopes(tree)), {*TYPES, *_KINDS})
+    product = find_product(MemoryUse(Scopes(tree)), {*TYPES, *TENSOR_KINDS})
     kinds = {tree.named_type(one.pointer.type.rstrip("*")) for one in (product.left, product.right)}
-    if len(kinds) != 1 or not kinds <= _KINDS.keys():
+    if len(kinds) != 1 or not kinds <= TENSOR_KINDS.keys():
         raise NotApplicableError("operands of other types")
     total = tree.named_type(product.total.type)
     if total != "float" and total not in kinds:

@@ -54,6 +54,11 @@ class LaunchSite:
         """Return the number of a block's threads along each axis that it names; None for one that is no number."""
         return tuple(self._number(node) for node in self.sizes(self.block))
 
+    @property
+    def along_x_alone(self) -> bool:
+        """Return True if grid and block have one axis, and 1 along any other that is named."""
+        return all(text_of(n) == "1" for node in (self.grid, self.block) for n in self.sizes(node)[1:])
+
     def _number(self, node: Node) -> int | None:
         value = self.bound.get(node.id, node)
         return int(text_of(value)) if text_of(value).isdigit() else None
