@@ -30,6 +30,9 @@ PROVISIONAL_BLOCKS: Final = 8
 FOLLOWED_BLOCKS: Final = 16
 """Blocks up to which no gain is followed until it is known to be a loss, or a loss until it is a clear one. Chosen:
 of 17 GEMMs 1 % slower 8 were only NOT_WORTH_IT without that (tests/bench/README.md, known differences)."""
+FOLLOWED_MS: Final = 100.0
+"""The same in GPU milliseconds, whichever lasts longer. Chosen: group norm of 4 us beside itself was NOT_WORTH_IT after
+16 blocks in 26 ms, of which one was an outlier (0.973x to 0.999x); a block of such a launch takes 1.6 ms."""
 CONFIRMATION_BLOCKS: Final = 10
 """Fresh blocks of a second look. Chosen: its t interval is as wide as the first look's after 25 (0.72 deviations)."""
 CONFIRM_AFTER_SECONDS: Final = 0.3
@@ -41,6 +44,9 @@ HOSTED_LAUNCH_US: Final = 1000.0
 """Microseconds of a launch that no graph repeats, below which the host's own jitter is a part of its time. A loss of
 such is never accepted at the first look: Liger's cross entropy, which waits for the GPU in each call of 370 us, was
 0.78x against itself once in three times, in blocks of 0.57x to 1.85x (H200, `public_kernels`)."""
+HOSTED_PROCESS_PAIRS: Final = 5
+"""Pairs of processes whose means decide on a claim there. Measured: blocks of two pairs alone called it 0.77x against
+itself again, from 0.68x to 0.88x in the second (H200, 7ed7c014)."""
 MOST_DISCARDED_BLOCKS: Final = 20
 """Discarded blocks after which a clock counts as never steady. Chosen: five times `MIN_BLOCKS`."""
 LEAST_DEVIATION: Final = 5e-4

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 
+from kernel_lsp.judge.errors import UnjudgedError
 from kernel_lsp.judge.verdict import Stage
 from kernel_lsp.refine.dialogue.answer import ModelAnswer, RejectedAnswer
 from kernel_lsp.refine.dialogue.task import ModelTask, normalised
@@ -74,12 +75,19 @@ class AnswerHandler:
         return candidate, await self._at_its_best(candidate, feedback)
 
     async def _at_its_best(self, candidate: Candidate, feedback: Feedback) -> Feedback:
-        """Return the feedback for the best setting that the tuner finds, if the candidate is worth tuning."""
+        """Return the feedback for the best setting that the tuner finds, if the candidate is worth tuning.
+
+        The answer's own outcome stands where tuning breaks down.
+        """
         bench, ratio = self._bench, feedback.ratio
         if ratio is None or feedback.stage is not Stage.TIMED or ratio > bench.best_ratio * _WORTH_TUNING:
             return feedback
         seconds = min(_LONGEST_TUNING, bench.left() * _TUNING_SHARE)
-        tuned = await bench.tune(candidate, ratio, seconds) if seconds > 1 else None
+        try:
+            tuned = await bench.tune(candidate, ratio, seconds) if seconds > 1 else None
+        except UnjudgedError as error:
+            bench.notes.append(f"`{candidate.label}` was not tuned further: {error}")
+            return feedback
         if tuned is None or tuned[1].ratio is None or tuned[1].ratio >= ratio:
             return feedback
         label = tuned[0].label.removeprefix(f"{candidate.label}; ")

@@ -298,9 +298,14 @@ class Workbench:
         return [name for name in names if name in launched] or names
 
     async def _propose(self, proposers: Sequence[Proposer]) -> list[Candidate]:
-        """Return the next few candidates, from each proposer in turn, without earlier ones."""
+        """Return the next few candidates, from each proposer in turn, without earlier ones.
+
+        Where judging takes much of the GPU's memory they race one by one: each holds inputs and outputs of its own.
+        """
         found: list[Candidate] = []
-        most = _RACE * (1 + len(self._others))
+        measured = self.session.measured
+        large = measured is not None and measured.harness.large
+        most = (1 if large else _RACE) * (1 + len(self._others))
         for proposer in proposers:
             while len(found) < most and (more := await proposer.next(most - len(found))):
                 fresh = [c for c in more if c.digest not in self._seen]

@@ -132,6 +132,11 @@ class PairedMeasurement:
         self.recorded: dict[str, list[Recorded]] = {"A": [], "B": []}
 
     @property
+    def versions(self) -> tuple[Subject, Subject]:
+        """Return the processes of the baseline and of the candidate."""
+        return self._sides["A"], self._sides["B"]
+
+    @property
     def memories(self) -> int:
         """Return how many launches of a case work in memory of their own, over all places."""
         return self.places * min(case.buffers for case in self._cases)

@@ -6,6 +6,7 @@ Pure: numbers in, records out, so that the GPU and `tests/bench/paired_verdict_s
 2. A `FirstLook` takes block after block until its decision says `stop`.
 3. Where that decision is `provisional`, both sides are loaded into fresh processes, and a `SecondLook` takes
    `policy.CONFIRMATION_BLOCKS` fresh blocks and concludes.
+4. Where the host has a part in what is timed, `over_processes` decides by the means of several such pairs.
 
 Both claims, of a gain and of a loss, need two looks in different processes: code and memory lie elsewhere in each, and
 a kernel that tunes itself may choose otherwise, which no number of blocks in one process shows. Only a loss that is
@@ -206,9 +207,9 @@ class FirstLook:
     def decision(self) -> Decision:
         """Return the decision so far: CONTINUE, PROVISIONAL_FASTER, PROVISIONAL_SLOWER, or a final outcome.
 
-        NOT_WORTH_IT is measured on for `policy.FOLLOWED_BLOCKS`, as it may turn into SAME or a loss. So is a loss whose
-        estimate is clear, as more blocks cost less than a second look. A fixed number of pairs is decided once, at its
-        end.
+        NOT_WORTH_IT is measured on for `policy.FOLLOWED_BLOCKS` and `policy.FOLLOWED_MS`, as it may turn into SAME or a
+        loss. So is a loss whose estimate is clear, as more blocks cost less than a second look. A fixed number of pairs
+        is decided once, at its end.
         """
         rule = self.rule
         if rule.pairs is not None:
@@ -223,7 +224,8 @@ class FirstLook:
             clear=rule.clear,
             blur=rule.blur,
         )
-        final = spent_ms >= rule.budget_ms or look.blocks >= policy.FOLLOWED_BLOCKS
+        followed = look.blocks >= policy.FOLLOWED_BLOCKS and spent_ms >= policy.FOLLOWED_MS
+        final = spent_ms >= rule.budget_ms or followed
         if look.outcome is LookOutcome.NOT_WORTH_IT and not final:
             return replace(look, outcome=LookOutcome.CONTINUE)
         if look.outcome is not LookOutcome.SLOWER or look.interval.lower > rule.clear_loss:
@@ -257,6 +259,11 @@ class Conclusion:
     measured: Confirmation
     interval: Interval
     slower_cases: tuple[int, ...] = ()
+
+    @property
+    def claims(self) -> bool:
+        """True if it says that the candidate is faster, or slower."""
+        return self.outcome in (LookOutcome.FASTER, LookOutcome.SLOWER)
 
 
 @dataclass(slots=True)
@@ -360,3 +367,30 @@ def confirm(
             outcome = LookOutcome.NOT_WORTH_IT
     deviation = intervals.summarise(combined).deviation
     return Conclusion(outcome, measured, rule.widened(measured.interval, deviation, memories), slower)
+
+
+def over_processes(rule: DecisionRule, concluded: Conclusion, means: Sequence[float]) -> Conclusion:
+    """Return the conclusion where the host has a part in what is timed.
+
+    That part differs from process to process for as long as a process lives, so that all blocks of one pair repeat its
+    luck. Pairs are what is independent: the claim holds if the t interval of their means repeats it.
+
+    Args:
+        rule: by which the looks were decided.
+        concluded: the claim of the second look.
+        means: estimates of ln(B/A), that of the second look and those of further pairs of processes, 2 at least.
+    """
+    decision = statistics.decide_once(means, rule.delta, rule.alpha, clear=rule.clear, blur=rule.blur)
+    outcome = _CLAIMS.get(decision.outcome, decision.outcome)
+    if outcome in _CLAIMS.values() and outcome is not concluded.outcome:
+        outcome = LookOutcome.AMBIGUOUS
+    measured, interval, detectable = concluded.measured, decision.interval, decision.detectable
+    measured = replace(measured, outcome=outcome, mean=decision.mean, interval=interval, detectable=detectable)
+    return replace(concluded, outcome=outcome, measured=measured, interval=interval)
+
+
+_CLAIMS = {
+    LookOutcome.PROVISIONAL_FASTER: LookOutcome.FASTER,
+    LookOutcome.PROVISIONAL_SLOWER: LookOutcome.SLOWER,
+    LookOutcome.SLOWER: LookOutcome.SLOWER,
+}

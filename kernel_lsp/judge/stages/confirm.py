@@ -3,7 +3,8 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from statistics import median
 
@@ -17,8 +18,9 @@ from kernel_lsp.judge.integrity.outside_clock import seen_from_outside
 from kernel_lsp.judge.integrity.untimed_cases import slow_where_untimed
 from kernel_lsp.judge.measure.blocks import PairedMeasurement, Series, warm_up
 from kernel_lsp.judge.measure.cases import TimedCase, fill, ready
-from kernel_lsp.judge.measure.procedure import Conclusion, SecondLook
-from kernel_lsp.judge.measure.statistics import LookOutcome
+from kernel_lsp.judge.measure.intervals import summarise
+from kernel_lsp.judge.measure.procedure import Conclusion, FirstLook, SecondLook, over_processes
+from kernel_lsp.judge.measure.statistics import LookOutcome, combine
 from kernel_lsp.judge.ruling import Ruling, Speedup, rejected, unless_shared
 from kernel_lsp.judge.stages.time import device_now, make_pair
 from kernel_lsp.judge.subject import Subject
@@ -51,9 +53,12 @@ async def confirm(context: Context) -> Ruling | None:
         with context.timeline.stage("wait"):
             await asyncio.sleep(max(0.0, policy.CONFIRM_AFTER_SECONDS - (time.perf_counter() - ended)))
         with context.timeline.stage("confirm"):
-            look, series = await _second_look(context, pair)
+            look, series = await _second_look(context, context.first, pair)
             context.device = device_now(context, series)
         concluded = look.conclude(rng.getrandbits(32))
+        if concluded.claims and context.first.rule.hosted and not context.harness.large:
+            with context.timeline.stage("further processes"):
+                concluded = await _in_further_processes(context, context.first, concluded, rng)
         if gains and (ruling := await _doubt_gain(context, pair, fresh, series, concluded)) is not None:
             return ruling
         return _said(context, concluded)
@@ -67,21 +72,45 @@ async def _reload(context: Context, version: Subject) -> Subject:
     return entered
 
 
-async def _second_look(context: Context, pair: PairedMeasurement) -> tuple[SecondLook, Series]:
-    """Measure the blocks of a second look, and append them to the first ones in the context."""
-    assert context.first is not None, "there was a first look"
-    assert context.series is not None, "it has blocks"
+@asynccontextmanager
+async def _further_processes(context: Context) -> AsyncGenerator[tuple[Subject, Subject]]:
+    """Hold the baseline and the candidate in two more fresh processes."""
+    loaded: list[Subject] = []
+    async with AsyncExitStack() as held:
+        for version in (context.measured.baseline, context.running):
+            loaded.append(await _reload(context, version))
+            held.push_async_callback(context.harness.leave, loaded[-1])
+        yield loaded[0], loaded[1]
+
+
+async def _second_look(context: Context, first: FirstLook, pair: PairedMeasurement) -> tuple[SecondLook, Series]:
+    """Measure the blocks of a second look, and append them to the earlier ones in the context."""
+    assert context.series is not None, "there was a first look"
     context.memories = pair.memories
-    look, series = SecondLook(context.first, pair.memories), Series.empty(context.cases)
-    await warm_up(context.reloaded, context.cases[-1])
+    look, series = SecondLook(first, pair.memories), Series.empty(context.cases)
+    await warm_up(pair.versions, context.cases[-1])
     while not look.complete:
         if await pair.watched_block(series):
             look.add(series.last)
         else:
             look.discard()
     context.series = context.series.joined(series)
-    context.confirmation_blocks = len(series.combined)
+    context.confirmation_blocks += len(series.combined)
     return look, series
+
+
+async def _in_further_processes(
+    context: Context, first: FirstLook, concluded: Conclusion, rng: random.Random
+) -> Conclusion:
+    """Return the conclusion from the second look and from as many more, each in a pair of processes of its own."""
+    means = [concluded.measured.mean]
+    while len(means) < policy.HOSTED_PROCESS_PAIRS:
+        async with _further_processes(context) as (baseline, candidate):
+            pair = make_pair(context, baseline, candidate, rng)
+            await pair.make_ready()
+            look, _ = await _second_look(context, first, pair)
+        means.append(summarise(combine(look.blocks)).mean)
+    return over_processes(first.rule, concluded, means)
 
 
 async def _doubt_gain(
@@ -186,15 +215,10 @@ async def _elsewhere(
     if harness.large:  # no room for two more; the host's part is small there
         return held
     for _ in range(policy.FURTHER_PROCESS_PAIRS):
-        pair: list[Subject] = []
-        try:
-            for version in (context.measured.baseline, context.running):
-                pair.append(await _reload(context, version))
-                await ready(harness, pair[-1], cases)
-            found = await ask(*pair)
-        finally:
-            for version in pair:
-                await harness.leave(version)
+        async with _further_processes(context) as (baseline, candidate):
+            for version in (baseline, candidate):
+                await ready(harness, version, cases)
+            found = await ask(baseline, candidate)
         if found is None:
             return None
         held = found

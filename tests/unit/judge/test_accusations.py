@@ -42,7 +42,7 @@ class Confirmation:
         self.renewed, self.broken, self.drawn = renewed, broken, True
         self.rng = random.Random(3)
         self.asked: list[str] = []
-        self.memories = policy.PLACES
+        self.memories, self.versions = policy.PLACES, ()
         self.placed = [timed(case=number, us=1000.0) for number in range(len(fresh))]
 
     async def make_ready(self) -> None:

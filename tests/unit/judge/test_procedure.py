@@ -9,13 +9,21 @@ import pytest
 from kernel_lsp import policy
 from kernel_lsp.config.settings import JudgeSettings
 from kernel_lsp.judge.measure.intervals import Interval, summarise
-from kernel_lsp.judge.measure.procedure import Conclusion, DecisionRule, FirstLook, SecondLook, confirm
+from kernel_lsp.judge.measure.procedure import (
+    Conclusion,
+    DecisionRule,
+    FirstLook,
+    SecondLook,
+    confirm,
+    over_processes,
+)
 from kernel_lsp.judge.measure.statistics import Decision, LookOutcome
 from tests.bench.paired_verdict_simulation import Case
 
 SETTINGS = JudgeSettings()
 LONG = Case("cold", 1e3)
 SHORT = Case("cold", 20.0)
+HOSTED = Case("cold", 370.0, captured=False)
 SCATTER = (0.3, -0.3, -1.2, 1.2, 0.7, -0.7, -0.1, 0.1)
 
 
@@ -99,7 +107,7 @@ def test_an_interval_is_widened_by_the_scatter_of_processes_and_places() -> None
 def test_a_look_ends_when_it_is_known_what_a_difference_is(
     mean: float, scatter: float, outcome: LookOutcome, blocks: int
 ) -> None:
-    look, seen = looked(scattered(mean, scatter))
+    look, seen = looked(scattered(mean, scatter), block_ms=policy.FOLLOWED_MS / 10)
     assert (seen[-1].outcome, len(seen)) == (outcome, blocks)
     assert look.decision == seen[-1]
     assert [decision.stop for decision in seen] == [False] * (blocks - 1) + [True]
@@ -124,10 +132,17 @@ def test_a_loss_that_may_become_a_clear_one_is_followed() -> None:
     assert len(seen) <= policy.FOLLOWED_BLOCKS
 
 
+def test_short_blocks_are_followed_for_longer() -> None:
+    blocks = scattered(0.004, 0.02)
+    long, short = looked(blocks, block_ms=policy.FOLLOWED_MS / 10)[1], looked(blocks)[1]
+    assert (long[-1].outcome, len(long)) == (LookOutcome.NOT_WORTH_IT, policy.FOLLOWED_BLOCKS)
+    assert (short[-1].outcome, len(short)) == (LookOutcome.SAME, 59)
+
+
 def test_a_loss_of_launches_that_the_host_is_part_of_is_always_looked_at_again() -> None:
-    clear, hosted = scattered(0.3, 0.03), Case("cold", 370.0, captured=False)
+    clear = scattered(0.3, 0.03)
     assert looked(clear)[1][-1].outcome is LookOutcome.SLOWER
-    assert looked(clear, rule(hosted))[1][-1].outcome is LookOutcome.PROVISIONAL_SLOWER
+    assert looked(clear, rule(HOSTED))[1][-1].outcome is LookOutcome.PROVISIONAL_SLOWER
     long = Case("cold", 2 * policy.HOSTED_LAUNCH_US, captured=False)
     assert looked(clear, rule(long))[1][-1].outcome is LookOutcome.SLOWER, "jitter is a small part of these"
 
@@ -352,3 +367,37 @@ def test_settings_make_the_rule() -> None:
     made = DecisionRule.of([LONG], settings, shared=False)
     assert (made.delta, made.alpha, made.budget_ms, made.allow_slower_cases) == (0.03, 0.01, 50.0, True)
     assert not DecisionRule.of([LONG], SETTINGS, shared=False).allow_slower_cases
+
+
+# Where the host has a part in what is timed
+
+
+def over(means: Sequence[float], claim: LookOutcome = LookOutcome.PROVISIONAL_SLOWER) -> Conclusion:
+    """The conclusion from pairs of processes with these means, of which the first claimed something."""
+    about = scattered(means[0], 0.01, policy.CONFIRMATION_BLOCKS)
+    first = concluded(claim, about, about)
+    assert first.claims
+    return over_processes(rule(HOSTED), first, means)
+
+
+def test_a_claim_about_the_host_needs_pairs_of_processes_that_agree() -> None:
+    assert over([0.27, 0.30, 0.24, 0.29, 0.26]).outcome is LookOutcome.SLOWER
+    one = over([0.27, 0.02, -0.10, 0.05, -0.03])
+    assert one.outcome is LookOutcome.AMBIGUOUS, "one pair was unlucky"
+    assert one.interval.lower < 0 < one.interval.upper
+    assert one.measured.mean == pytest.approx(0.042)
+    assert one.measured.detectable is not None
+    assert not one.claims
+
+
+def test_a_gain_of_the_host_holds_where_all_pairs_show_it() -> None:
+    faster = LookOutcome.PROVISIONAL_FASTER
+    gain = over([-0.40, -0.35, -0.45, -0.38, -0.41], faster)
+    assert gain.outcome is LookOutcome.FASTER
+    assert gain.measured.interval == gain.interval
+    assert over([-0.40, 0.10, 0.20, -0.05, 0.15], faster).outcome is LookOutcome.AMBIGUOUS
+
+
+def test_pairs_that_show_the_opposite_claim_nothing() -> None:
+    assert over([0.2, -5.0, -5.1, -5.2, -5.3]).outcome is LookOutcome.AMBIGUOUS
+    assert over([-0.2, 0.31, 0.30, 0.29, 0.32], LookOutcome.PROVISIONAL_FASTER).outcome is LookOutcome.AMBIGUOUS
