@@ -314,7 +314,8 @@ class SecondLook:
         """Return the conclusion from both looks; `seed` makes the bootstrap, and so the verdict, repeatable.
 
         A claim holds if the fresh blocks repeat it. Looks that contradict each other claim neither a gain nor a loss:
-        after a provisional gain a loss is NOT_WORTH_IT, after a provisional loss a gain is AMBIGUOUS.
+        after a provisional gain a loss is NOT_WORTH_IT (AMBIGUOUS where it may be the host's), after a provisional loss
+        a gain is AMBIGUOUS.
         """
         first = self.first
         return confirm(first.rule, first.decision.outcome, first.blocks, self.blocks, seed, memories=self.memories)
@@ -357,7 +358,7 @@ def confirm(
     )
     outcome, slower = measured.outcome, tuple[int, ...]()
     if outcome is LookOutcome.SLOWER and claim is LookOutcome.PROVISIONAL_FASTER:
-        outcome = LookOutcome.NOT_WORTH_IT
+        outcome = LookOutcome.AMBIGUOUS if rule.hosted else LookOutcome.NOT_WORTH_IT
     elif outcome is LookOutcome.FASTER and claim is LookOutcome.PROVISIONAL_SLOWER:
         outcome = LookOutcome.AMBIGUOUS
     elif outcome is LookOutcome.FASTER:

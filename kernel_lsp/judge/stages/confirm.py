@@ -59,7 +59,9 @@ async def confirm(context: Context) -> Ruling | None:
         if concluded.claims and context.first.rule.hosted and not context.harness.large:
             with context.timeline.stage("further processes"):
                 concluded = await _in_further_processes(context, context.first, concluded, rng)
-        if gains and (ruling := await _doubt_gain(context, pair, fresh, series, concluded)) is not None:
+        if gains and (
+            ruling := await _doubt_gain(context, pair, fresh, series, concluded, hosted=context.first.rule.hosted)
+        ):
             return ruling
         return _said(context, concluded)
 
@@ -114,7 +116,13 @@ async def _in_further_processes(
 
 
 async def _doubt_gain(
-    context: Context, pair: PairedMeasurement, fresh: FreshInputs, series: Series, concluded: Conclusion
+    context: Context,
+    pair: PairedMeasurement,
+    fresh: FreshInputs,
+    series: Series,
+    concluded: Conclusion,
+    *,
+    hosted: bool,
 ) -> Ruling | None:
     """Return the ruling on a provisional gain that proves false, or None if it holds.
 
@@ -123,7 +131,8 @@ async def _doubt_gain(
     if (ruling := await fresh.finish(pair.placed)) is not None:
         return context.findings.fail(_FRESH, ruling)
     gains = concluded.measured.interval.speedup.lower > 1
-    worth_it = gains or context.pairs is None  # beside a slow baseline only a gain is worth the time
+    # Beside a slow baseline only a gain is worth the time, and the jitter of the host looks like memory.
+    worth_it = gains or not (context.pairs or hosted)
     if worth_it and not (gains and fresh.renewed):
         with context.timeline.stage("remembers"):
             if (ruling := await remembers(fresh, pair.placed)) is not None:

@@ -156,6 +156,17 @@ def test_memory_is_looked_for_where_fresh_inputs_took_the_gain_or_were_not_drawn
     assert (check.status, check.detail) == (CheckStatus.PASSED, "drawn anew 20 times")
 
 
+@pytest.mark.parametrize("mean", [0.0, 0.05])
+def test_where_the_host_is_timed_who_claims_no_gain_any_more_is_not_taken_to_remember(
+    mean: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Confirmation([scattered(mean, 0.05, policy.CONFIRMATION_BLOCKS)])
+    look.placed = [replace(case, baseline_us=370.0, captured=False) for case in look.placed]
+    _, ruling = look.ruled([scattered(-0.2, 0.005, 8)], monkeypatch)
+    assert ruling.outcome is Outcome.AMBIGUOUS, ruling.reason
+    assert "remembers" not in look.asked
+
+
 def test_a_wrong_answer_to_fresh_inputs_ends_it_whatever_is_left_of_the_gain(monkeypatch: pytest.MonkeyPatch) -> None:
     for mean in (-0.05, 0.0):
         look = Confirmation([scattered(mean, 0.002, policy.CONFIRMATION_BLOCKS)], broken=REMEMBERS)
