@@ -44,13 +44,15 @@ class WarmWorkers:
             await asyncio.wait({self._filling})
 
     async def take(self) -> Worker:
-        """Return a ready worker, or else the next one, or a new one; raises what `set_up` raises."""
+        """Return a ready worker, or else the next one, or a new one; raises what `set_up` raises.
+
+        One that ends while it is set up, as where somebody kills it, is replaced once: it has met no version yet.
+        """
         if self._ready:
             return self._ready.pop(0)
         coming, self._next = self._next, None
-        if coming is not None:
-            with contextlib.suppress(RunnerError):
-                return await coming
+        with contextlib.suppress(RunnerError):
+            return await (coming if coming is not None else self._set_up())
         return await self._set_up()
 
     async def close(self) -> None:

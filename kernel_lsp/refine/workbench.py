@@ -199,9 +199,16 @@ class Workbench:
         return self._feedback.get(candidate.digest, unbuilt)
 
     async def tune(self, candidate: Candidate, ratio: float, seconds: float) -> tuple[Candidate, Feedback] | None:
-        """Return the best setting found for a right candidate in at most `seconds`; None where its own is the best."""
+        """Return the best setting found for a right candidate in at most `seconds`; None where its own is the best.
+
+        One that was confirmed to be the fastest so far is preferred to what a race says of others.
+        """
+        before = self.result.variant
         reached = await self._climb(candidate, ratio, (tuners_for(self.session.device),), min(seconds, self.left()))
-        return None if reached is None else (reached[0], self._feedback[reached[0].digest])
+        found = reached[0] if reached is not None else None
+        if (confirmed := self.result.variant) is not before:
+            found = confirmed
+        return None if found is None else (found, self._feedback[found.digest])
 
     async def climb(self, base: Candidate, ratio: float, seconds: float) -> tuple[Candidate, float] | None:
         """Improve one file with the proposers of the settings; return the best variant and its ratio to the user's.
@@ -354,8 +361,16 @@ class Workbench:
         builds: Sequence[Built | Ruling],
         proposers: Sequence[Proposer],
         base_ratio: float,
+        *,
+        again: bool = False,
     ) -> list[RaceResult]:
-        self.show(f"checking {sum(isinstance(b, Built) and b.ok for b in builds)} candidates")
+        """Check and race; those whose process ends without a message once more, as another process may have killed it.
+
+        `again` is set where it is their second time.
+        """
+        good = sum(isinstance(b, Built) and b.ok for b in builds)
+        self._counts["built"] += 0 if again else good
+        self.show(f"checking {good} candidates")
         room = asyncio.Semaphore(_CHECKS_AT_ONCE)
         checked = await asyncio.gather(
             *(self._check(session, c, b, room) for c, b in zip(candidates, builds, strict=True))
@@ -373,8 +388,15 @@ class Workbench:
         for standing in standings:
             self._keep_cases(standing.subject.candidate, [CaseResult(c.ratio, c.interval) for c in standing.cases])
         by_digest = {s.subject.candidate.digest: s for s in standings}
-        for entry in checked:
-            self._tell(entry, by_digest.get(entry.candidate.digest), proposers, base_ratio)
+        results = [(entry, by_digest.get(entry.candidate.digest)) for entry in checked]
+        dead = [] if again else [at for at, result in enumerate(results) if _died(*result)]
+        for at, (entry, standing) in enumerate(results):
+            if at not in dead:
+                self._tell(entry, standing, proposers, base_ratio)
+        if dead:
+            kept = [one for at, (_, one) in enumerate(results) if at not in dead and one is not None]
+            texts, theirs = [candidates[at] for at in dead], [builds[at] for at in dead]
+            return kept + await self._race_built(session, texts, theirs, proposers, base_ratio, again=True)
         return standings
 
     async def _check(
@@ -387,7 +409,6 @@ class Workbench:
         if not built.ok:
             ruling = Ruling(Outcome.BUILD_FAILED, Stage.BUILD, built.first_error)
             return _Checked(candidate, None, None, ruling, _errors(built, candidate))
-        self._counts["built"] += 1
         facts = _facts(built)
         if (why := self._prune(built, measured.baseline.built)) is not None:
             return _Checked(candidate, facts, None, Ruling(Outcome.BUILD_FAILED, Stage.BUILD, why))
@@ -598,6 +619,12 @@ class Workbench:
         self._feedback[tried.candidate.digest] = tried.feedback
         self.result.tried.append(tried)
         self._on_tried(tried)
+
+
+def _died(entry: _Checked, standing: RaceResult | None) -> bool:
+    """Return True if a candidate's process ended without a message."""
+    ruling = entry.ruling or (standing.ruling if standing else None)
+    return ruling is not None and ruling.died
 
 
 async def _leave(session: Session, subject: Subject) -> None:

@@ -24,7 +24,7 @@ class PastTurn:
 
 def tell(prompts: Prompts, outcome: Feedback | str) -> str:
     """Return the feedback message on one answer; a text is the reason why it was rejected."""
-    kind: Kind = "unparsed" if isinstance(outcome, str) else kind_of(outcome.verdict)
+    kind: Kind = "unparsed" if isinstance(outcome, str) else kind_of(outcome)
     message = outcome if isinstance(outcome, str) else message_of(outcome)
     facts = [] if isinstance(outcome, str) else facts_lines(outcome.facts)
     return prompts.render("feedback", kind=kind, message=message, facts=facts).strip()

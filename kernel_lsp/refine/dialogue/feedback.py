@@ -1,12 +1,12 @@
-"""The feedback to a model on its answer: one of five kinds, by the stage that the answer reached, and the message."""
+"""The feedback to a model on its answer: one of six kinds, by the stage that the answer reached, and the message."""
 
 import re
 from typing import Literal
 
-from kernel_lsp.judge.verdict import Mismatch, Outcome
+from kernel_lsp.judge.verdict import Mismatch, Outcome, checked_right
 from kernel_lsp.refine.proposer import Facts, Feedback
 
-Kind = Literal["unparsed", "uncompiled", "crashed", "incorrect", "correct"]
+Kind = Literal["unparsed", "uncompiled", "crashed", "incorrect", "unjudged", "correct"]
 
 ERRORS = 3
 """How many compiler errors a model is shown, each with the line after it."""
@@ -23,9 +23,14 @@ _KINDS: dict[Outcome, Kind] = {
 }
 
 
-def kind_of(outcome: Outcome) -> Kind:
-    """Return the kind of feedback for an outcome; untimed and slower candidates are still correct."""
-    return _KINDS[outcome] if outcome.is_failure else "correct"
+def kind_of(feedback: Feedback) -> Kind:
+    """Return the kind of a candidate's feedback.
+
+    Slower candidates are still correct, and untimed ones whose outputs were compared.
+    """
+    if feedback.verdict.is_failure:
+        return _KINDS[feedback.verdict]
+    return "correct" if checked_right(feedback.verdict, feedback.stage, feedback.message) else "unjudged"
 
 
 def message_of(feedback: Feedback) -> str:
@@ -34,10 +39,10 @@ def message_of(feedback: Feedback) -> str:
 
 
 def _found(feedback: Feedback) -> str:
-    match kind_of(feedback.verdict):
+    match kind_of(feedback):
         case "uncompiled":
             return condensed(feedback.log or feedback.message)
-        case "crashed":
+        case "crashed" | "unjudged":
             return _cut(feedback.message)
         case "incorrect":
             shown = _cut(feedback.message)

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.judge.verdict import Outcome, Stage
 from kernel_lsp.model.errors import ModelError
 from kernel_lsp.refine.answer_handler import AnswerHandler
 from kernel_lsp.refine.approach import approach_of
@@ -253,8 +252,7 @@ def _came_to(ratio: float) -> str:
 
 
 def _ratio(outcome: Feedback | str) -> float:
-    if isinstance(outcome, str) or kind_of(outcome.verdict) != "correct":
+    kind = "unparsed" if isinstance(outcome, str) else kind_of(outcome)
+    if isinstance(outcome, str) or kind not in ("correct", "unjudged"):
         return _FAILED
-    if outcome.verdict is Outcome.UNTIMED and outcome.stage is not Stage.CORRECT:
-        return _BUILT
-    return outcome.ratio or _RIGHT
+    return _BUILT if kind == "unjudged" else outcome.ratio or _RIGHT

@@ -47,6 +47,26 @@ async def some_time() -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize("coming", [True, False])
+def test_a_process_that_ends_while_it_is_set_up_is_replaced(coming: bool) -> None:
+    started = itertools.count()
+
+    async def worker(*_: object, **__: object) -> Any:
+        if next(started) == 0:
+            raise WorkerDied("the subject process ended during `Ready`")
+        return await ready()
+
+    async def taken() -> Any:
+        stock = WarmWorkers(lambda: worker(), lambda: True)
+        if coming:
+            stock.refill(many=False)
+            await asyncio.sleep(0)  # the first one is being set up
+        return await stock.take()
+
+    assert asyncio.run(taken()).pid == 1
+    assert next(started) >= 2
+
+
 def test_a_process_that_cannot_be_set_up_is_not_the_versions_failure():
     async def entered() -> Any:
         harness = harness_on(141 << 30, no_worker)

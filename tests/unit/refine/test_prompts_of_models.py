@@ -7,7 +7,7 @@ import pytest
 from kernel_lsp.config.load import load_settings
 from kernel_lsp.errors import ConfigurationError
 from kernel_lsp.judge.target import make_target
-from kernel_lsp.judge.verdict import Mismatch, Outcome, Stage
+from kernel_lsp.judge.verdict import WEAK, Mismatch, Outcome, Stage
 from kernel_lsp.model.errors import UnsuitedProfileError
 from kernel_lsp.model.profile import find_profile
 from kernel_lsp.refine.dialogue import feedback as feedback_module
@@ -154,4 +154,18 @@ def test_a_profile_that_does_not_write_this_language_is_refused(target):
 def test_a_model_is_told_of_a_failure_as_one(outcome: Outcome) -> None:
     known = not outcome.is_failure or outcome in feedback_module._KINDS
     assert known, f"{outcome}, a failure, has no kind in `_KINDS` of refine/dialogue/feedback.py"
-    assert (kind_of(outcome) == "correct") is not outcome.is_failure
+    assert (kind_of(Feedback(Stage.CORRECT, outcome)) == "correct") is not outcome.is_failure
+
+
+@pytest.mark.parametrize("template", ["edits", "kernelbench-cuda", "kernelbench-triton"])
+def test_what_was_not_judged_is_not_called_right(template: str) -> None:
+    why = "it could not be judged: the subject process ended during `Ready`"
+    for feedback in (
+        Feedback(Stage.RUN, Outcome.UNTIMED, message=why),
+        Feedback(Stage.CORRECT, Outcome.UNTIMED, message=WEAK),
+    ):
+        said = tell(Prompts(template), feedback)
+        assert "It is not known whether" in said
+        assert feedback.message in said
+        assert "was correct." not in said
+        assert "It is right." not in said

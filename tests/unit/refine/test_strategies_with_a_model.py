@@ -82,8 +82,9 @@ async def test_an_archive_goes_on_from_each_approach(session, server, monkeypatc
     later = [asked(server, number) for number in range(2, 6)]
     for messages in later:
         assert messages[1] in (RIGHT, SHARED), "what was wrong is not gone on from"
-        assert "single accesses, threads by themselves, scalar arithmetic: right" in messages[-1]
-        assert "shared memory, threads by themselves, scalar arithmetic: right" in messages[-1]
+        # The workload makes the same inputs each time, so that it cannot tell whether an answer is right.
+        for way in ("single accesses", "shared memory"):
+            assert f"{way}, threads by themselves, scalar arithmetic: it builds; nothing else" in messages[-1]
     wishes = [messages[-1].splitlines()[-1] for messages in later]
     assert wishes.count("Take an approach that is not in this list.") == 1, "of the second, every other turn"
     assert wishes.count("Make the last version faster by its own approach.") == 3
