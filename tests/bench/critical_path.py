@@ -166,7 +166,7 @@ class Commands:
         folders = {f"XDG_{name.upper()}_HOME": str(self._home / name) for name in ("cache", "config", "data")}
         environment = os.environ | folders | {"XDG_RUNTIME_DIR": str(self._home / "run")}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # with it each call compiles the command's own modules
-        program = Path(sys.executable).with_name("kernel-lsp")
+        program = shutil.which("kernel-lsp") or Path(sys.executable).with_name("kernel-lsp")
         command = [program, "judge", "--json", self._pair.baseline, *candidates]
         began = time.monotonic_ns()
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_MOST_SECONDS)

@@ -29,6 +29,7 @@ from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Verdict
+from kernel_lsp.refine.progress import SearchProgress
 from kernel_lsp.refine.run import refine_target
 from kernel_lsp.store.store import open_store
 from kernel_lsp.workload.capture import FOLDER, Capture
@@ -271,13 +272,16 @@ async def _search(made: Capture, capture: Path, here: Path, budget: float, *, em
     paths = {"cache": here / "cache", "data": here / "data"}
     settings = Settings.model_validate({"paths": paths, "refine": {"budget": budget, "untimed": emulate}})
     row: dict[str, Any] = {"function": made.function, "file": Path(made.kernel).name, "share": _share(made)}
-    stop, began = asyncio.Event(), time.perf_counter()
+    stop, began, steps = asyncio.Event(), time.perf_counter(), dict[str, float]()
 
     def seconds() -> float:
         return time.perf_counter() - began
 
     def opened() -> None:
         row["open_seconds"] = seconds()
+
+    def doing(progress: SearchProgress) -> None:
+        steps.setdefault(progress.doing, round(seconds(), 1))
 
     def decided(verdict: Verdict) -> None:
         row.setdefault("first_verdict_seconds", seconds())
@@ -290,13 +294,15 @@ async def _search(made: Capture, capture: Path, here: Path, budget: float, *, em
     try:
         with open_store(settings.paths.data) as store:
             target = make_target(Path(made.kernel), None, capture)
-            found = await refine_target(target, settings, store, stop, on_open=opened, on_verdict=decided)
+            found = await refine_target(
+                target, settings, store, stop, on_progress=doing, on_open=opened, on_verdict=decided
+            )
     except KernelLspError as error:
         return row | {"error": str(error)}
     outcomes = [one.feedback.verdict.value for one in found.tried]
     row["outcomes"] = {outcome: outcomes.count(outcome) for outcome in dict.fromkeys(outcomes)}
     row["tried"] = [[one.candidate.label, one.feedback.verdict.value, one.feedback.ratio] for one in found.tried]
-    return row | {"seconds": seconds(), "reason": found.reason}
+    return row | {"seconds": seconds(), "reason": found.reason, "steps": steps}
 
 
 def _sums(row: dict[str, Any]) -> dict[str, Any]:

@@ -150,7 +150,19 @@ def test_the_launch_shrinks_along_both_axes() -> None:
         assert candidate.launch is not None
         grid = f"grid = (-(-((n + TILE - 1) // TILE) // {across}), -(-((m + TILE - 1) // TILE) // {down}))"
         assert grid in candidate.launch.text
-        assert candidate.label == f"{down} x {across} outputs per thread"
+        assert candidate.label.split(", ")[0] == f"{down} x {across} outputs per thread"
+
+
+def test_many_sums_leave_registers_for_two_blocks() -> None:
+    found = rewritten(rewrite, SGEMM, SGEMM_WORKLOAD)
+    bounded = [one for one in found if "__launch_bounds__(256, 2) sgemm(" in one.kernel.text]
+    assert [one.label for one in bounded] == ["8 x 8 outputs per thread, two blocks a multiprocessor"]
+    assert ".minnctapersm 2" in ptx(bounded[0].kernel.text)
+    (plain,) = [one for one in found if one.label == "8 x 8 outputs per thread"]
+    assert bounded[0].kernel.text.replace("__launch_bounds__(256, 2) ", "") == plain.kernel.text
+    for threads in ("(8, 8)", "(32, 32)", "(TILE, m)"):  # two fit anyway; none would; nobody knows
+        others = rewritten(rewrite, SGEMM, SGEMM_WORKLOAD.replace("(TILE, TILE)]", f"{threads}]"))
+        assert "__launch_bounds__" not in "".join(one.kernel.text for one in others)
 
 
 def test_fewer_loads_for_each_multiply_add() -> None:

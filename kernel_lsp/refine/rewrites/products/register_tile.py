@@ -7,6 +7,9 @@ the left operand, are held `TILES_Y` times, data that depend only on its column 
 often as both: TILES_Y + TILES_X loads for TILES_Y * TILES_X multiply-adds (Volkov, "Better performance at lower
 occupancy", GTC 2010). Values that a thread reads of several tiles lie side by side, so that a load brings four of them,
 unless it reads neighbours anyway. Every sum is formed in the same order as before, so results keep their bits.
+
+Many sums take so many registers that one block fills a multiprocessor, and nothing computes while it waits. Then there
+is a version, too, whose launch bounds make the compiler spend so few that two blocks fit.
 """
 
 import re
@@ -16,7 +19,7 @@ from math import prod
 
 from tree_sitter import Node
 
-from kernel_lsp.device.architectures import STATIC_SHARED_BYTES
+from kernel_lsp.device.architectures import REGISTERS, STATIC_SHARED_BYTES, THREAD_REGISTERS
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.products.tiled_product import (
     NO_AXES,
@@ -34,6 +37,7 @@ from kernel_lsp.refine.rewrites.reading.ast_cuda import (
     indent_at,
     whole_line,
 )
+from kernel_lsp.refine.rewrites.writing.launch_sites import find_launches
 from kernel_lsp.refine.rewrites.writing.launches import fewer_blocks
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
@@ -42,6 +46,8 @@ from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 # Along y and x, in the order of promise: the left operand's values are neighbours along k and load four at a time.
 _TILES = ((4, 4), (8, 4), (8, 8), (4, 8), (2, 4), (2, 2))
+_MANY = 64  # sums of a thread that fill a multiprocessor's registers with one block
+_REGISTERS_EACH = 1.75  # for a sum and for what it is formed of: 8 x 8 do with 128, and 166 are taken of 255
 _WORD = 16  # bytes that a thread loads at once
 _ASSUMED_EXTENT = 32  # of a tile whose size is set at launch
 _SIZES = {"double": 8, "half": 2, "__half": 2, "__nv_bfloat16": 2, "nv_bfloat16": 2}
@@ -191,6 +197,21 @@ def _rewritten(found: TiledProduct, tiles: Mapping[str, int]) -> KernelTree:
     return tree.edited(*edits)
 
 
+def _bounded(tree: KernelTree, workload: SourceFile | None, sums: int) -> KernelTree | None:
+    """Return a kernel of so many sums a thread, two blocks of which share the registers of a multiprocessor.
+
+    None where two fit anyway, the registers would not do, or the threads of a block are not known.
+    """
+    sizes = {prod(n or 0 for n in site.shape()) for site in find_launches(tree, workload) or ()}
+    threads = sizes.pop() if len(sizes) == 1 and not tree.kernel.launch_bounds else 0
+    if not threads or not _REGISTERS_EACH * sums <= REGISTERS // (2 * threads) < THREAD_REGISTERS:
+        return None
+    definition = tree.body.parent
+    assert definition is not None, "a kernel has a signature"
+    at = field(definition, "declarator").start_byte
+    return tree.edited(Edit(Span(at, at), f"__launch_bounds__({threads}, 2) "))
+
+
 def _edit(writer: _Writer, source: str, run: list[Node]) -> Edit:
     """Return the edit of consecutive statements into loops over the tiles."""
     axes, pad = writer.found.of(run[0]), indent_at(source, run[0].start_byte)
@@ -237,9 +258,11 @@ def rewrite(
             tiles = {"y": rows, "x": columns}
             if _shared_bytes(found, tiles) > STATIC_SHARED_BYTES:
                 continue
-            files = fewer_blocks(_rewritten(found, tiles), workload_file, columns, rows)
-            if files:
-                label = f"{rows} x {columns} outputs per thread"
-                yield Candidate(kernel.language, *files, label, "rewrite:register_tile")
+            label = f"{rows} x {columns} outputs per thread"
+            made = _rewritten(found, tiles)
+            bounded = _bounded(made, workload_file, rows * columns) if rows * columns >= _MANY else None
+            for tree, how in ((made, ""), (bounded, ", two blocks a multiprocessor")):
+                if tree is not None and (files := fewer_blocks(tree, workload_file, columns, rows)):
+                    yield Candidate(kernel.language, *files, f"{label}{how}", "rewrite:register_tile")
     except LookupError:
         return
