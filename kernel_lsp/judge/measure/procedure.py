@@ -208,8 +208,8 @@ class FirstLook:
         """Return the decision so far: CONTINUE, PROVISIONAL_FASTER, PROVISIONAL_SLOWER, or a final outcome.
 
         NOT_WORTH_IT is measured on for `policy.FOLLOWED_BLOCKS` and `policy.FOLLOWED_MS`, as it may turn into SAME or a
-        loss. So is a loss whose estimate is clear, as more blocks cost less than a second look. A fixed number of pairs
-        is decided once, at its end.
+        loss. A loss whose estimate is clear is for as many blocks, as these cost less than a second look. A fixed
+        number of pairs is decided once, at its end.
         """
         rule = self.rule
         if rule.pairs is not None:
@@ -224,14 +224,14 @@ class FirstLook:
             clear=rule.clear,
             blur=rule.blur,
         )
-        followed = look.blocks >= policy.FOLLOWED_BLOCKS and spent_ms >= policy.FOLLOWED_MS
-        final = spent_ms >= rule.budget_ms or followed
-        if look.outcome is LookOutcome.NOT_WORTH_IT and not final:
+        spent, followed = spent_ms >= rule.budget_ms, look.blocks >= policy.FOLLOWED_BLOCKS
+        if look.outcome is LookOutcome.NOT_WORTH_IT and not (spent or (followed and spent_ms >= policy.FOLLOWED_MS)):
             return replace(look, outcome=LookOutcome.CONTINUE)
         if look.outcome is not LookOutcome.SLOWER or look.interval.lower > rule.clear_loss:
             return look
         early = look.blocks < policy.PROVISIONAL_BLOCKS or look.mean > rule.clear_loss
-        return replace(look, outcome=LookOutcome.CONTINUE if early and not final else LookOutcome.PROVISIONAL_SLOWER)
+        waits = early and not (spent or followed)
+        return replace(look, outcome=LookOutcome.CONTINUE if waits else LookOutcome.PROVISIONAL_SLOWER)
 
     def _at_once(self, pairs: int) -> Decision:
         rule, blocks = self.rule, statistics.combine(self.blocks)
