@@ -31,8 +31,8 @@ FOLLOWED_BLOCKS: Final = 16
 """Blocks up to which no gain is followed until it is known to be a loss, or a loss until it is a clear one. Chosen:
 of 17 GEMMs 1 % slower 8 were only NOT_WORTH_IT without that (tests/bench/README.md, known differences)."""
 FOLLOWED_MS: Final = 100.0
-"""No gain is followed for so many GPU milliseconds, too, whichever lasts longer. Chosen: group norm of 4 us beside itself
-was NOT_WORTH_IT after 16 blocks in 26 ms, of which one was an outlier (0.973x to 0.999x)."""
+"""No gain is followed for so many GPU milliseconds, too, whichever lasts longer. Chosen: group norm of 4 us against
+itself was NOT_WORTH_IT after 16 blocks in 26 ms, of which one was an outlier (0.973x to 0.999x)."""
 CONFIRMATION_BLOCKS: Final = 10
 """Fresh blocks of a second look. Chosen: its t interval is as wide as the first look's after 25 (0.72 deviations)."""
 CONFIRM_AFTER_SECONDS: Final = 0.3
