@@ -382,16 +382,10 @@ def over_processes(rule: DecisionRule, concluded: Conclusion, means: Sequence[fl
         means: estimates of ln(B/A), that of the second look and those of further pairs of processes, 2 at least.
     """
     decision = statistics.decide_once(means, rule.delta, rule.alpha, clear=rule.clear, blur=rule.blur)
-    outcome = _CLAIMS.get(decision.outcome, decision.outcome)
-    if outcome in _CLAIMS.values() and outcome is not concluded.outcome:
+    gains = decision.outcome is LookOutcome.PROVISIONAL_FASTER
+    outcome = LookOutcome.FASTER if gains else decision.outcome
+    if outcome in (LookOutcome.FASTER, LookOutcome.SLOWER) and outcome is not concluded.outcome:
         outcome = LookOutcome.AMBIGUOUS
     measured, interval, detectable = concluded.measured, decision.interval, decision.detectable
     measured = replace(measured, outcome=outcome, mean=decision.mean, interval=interval, detectable=detectable)
     return replace(concluded, outcome=outcome, measured=measured, interval=interval)
-
-
-_CLAIMS = {
-    LookOutcome.PROVISIONAL_FASTER: LookOutcome.FASTER,
-    LookOutcome.PROVISIONAL_SLOWER: LookOutcome.SLOWER,
-    LookOutcome.SLOWER: LookOutcome.SLOWER,
-}

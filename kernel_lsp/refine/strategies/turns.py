@@ -252,7 +252,12 @@ def _came_to(ratio: float) -> str:
 
 
 def _ratio(outcome: Feedback | str) -> float:
-    kind = "unparsed" if isinstance(outcome, str) else kind_of(outcome)
-    if isinstance(outcome, str) or kind not in ("correct", "unjudged"):
+    if isinstance(outcome, str):
         return _FAILED
-    return _BUILT if kind == "unjudged" else outcome.ratio or _RIGHT
+    match kind_of(outcome):
+        case "correct":
+            return outcome.ratio or _RIGHT
+        case "unjudged":
+            return _BUILT
+        case _:
+            return _FAILED
