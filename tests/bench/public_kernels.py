@@ -23,6 +23,7 @@ from typing import Any
 
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.judge.session import Session, open_session
+from kernel_lsp.judge.spans import unpack
 from kernel_lsp.judge.target import make_target
 from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.refine.search import refine
@@ -135,9 +136,11 @@ async def planted(
 
 
 async def verdict_on(session: Session, candidate: Candidate, number: str) -> Row:
-    """Judge one version to the end, and return the row of it."""
+    """Judge one version to the end, and return the row of it; the session's first one has the parts of its opening."""
     verdict = await session.judge(candidate, always_run=True)
-    return {"number": number, "label": candidate.label, **kept(verdict)}
+    trace = unpack(verdict.evidence.trace)
+    parts = {"opening": trace.opening} if trace is not None and trace.opening else {}
+    return {"number": number, "label": candidate.label, **kept(verdict), **parts}
 
 
 def summarise(found: Sequence[Row]) -> dict[str, Any]:
