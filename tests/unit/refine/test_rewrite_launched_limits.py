@@ -90,3 +90,47 @@ def test_near_misses_are_left_alone(old: str, new: str) -> None:
 )
 def test_a_grid_of_another_size_is_left_alone(grid: str) -> None:
     assert rewritten(rewrite, PRODUCT, LAUNCH.replace("GRID", grid)) == []
+
+
+TRANSPOSED = """
+#define N 64
+#define THREADS 16
+__global__ void transpose(const float* in, float* out) {
+    int x = blockIdx.x * blockDim.x + threadIdx.x;
+    int y = blockIdx.y * blockDim.y + threadIdx.y;
+    int to = x * N + y;
+    out[to] = in[y * N + x];
+}
+"""
+HOST = """
+void run(const float* in, float* out) {
+    dim3 block(THREADS, THREADS);
+    dim3 grid(N / THREADS, N / THREADS);
+    transpose<<<grid, block>>>(in, out);
+}
+"""
+PYTHON = """
+N = 64
+def launch(module, a, b):
+    module.transpose[GRID, (16, 16)](a, b)
+"""
+
+
+@pytest.mark.parametrize("grid", ["(4, 4)", "(N // 16, N // 16)", "((N + 15) // 16, 2 * 2)"])
+def test_a_constant_that_a_launch_covers_is_a_limit(grid: str) -> None:
+    (one,) = rewritten(rewrite, TRANSPOSED, PYTHON.replace("GRID", grid))
+    assert "if (x < N && y < N) out[x * N + y] = tile" in one.kernel.text
+    assert one.launch is not None
+    assert "module.transpose[(2, 2), (32, 8)]" in one.launch.text
+    ptx(one.kernel.text)
+
+
+def test_a_constant_is_known_in_host_code() -> None:
+    (one,) = rewritten(rewrite, TRANSPOSED + HOST)
+    assert "dim3 grid(2, 2)" in one.kernel.text
+    assert rewritten(rewrite, TRANSPOSED + HOST.replace("N / THREADS", "N / THREADS + 1")) == []
+
+
+@pytest.mark.parametrize("grid", ["(2, 4)", "(a.shape[0] // 16, 4)", "(N // 0, 4)", "(4,)"])
+def test_a_launch_that_covers_no_constant_is_left_alone(grid: str) -> None:
+    assert rewritten(rewrite, TRANSPOSED, PYTHON.replace("GRID", grid)) == []

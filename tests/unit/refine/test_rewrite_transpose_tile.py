@@ -28,8 +28,22 @@ __global__ void transpose(const float* in, float* out, int rows, int cols, float
     out[j * rows + i] = scale * in[i * cols + j] + i;
 }
 """
+# Values on the way have names, within the test and ahead of it.
+STEP_BY_STEP = """
+__global__ void transpose(const float* in, float* out, int rows, int cols) {
+    int x = blockIdx.x * blockDim.x + threadIdx.x;
+    int y = blockIdx.y * blockDim.y + threadIdx.y;
+    int from = y * cols + x, half = rows / 2;
+    if (x < cols && y < rows) {
+        int to = x * rows + y;
+        float value = in[from] - half;
+        out[to] = 2 * value;
+    }
+}
+"""
 LAUNCHES = {
     BY_ROWS: "module.transpose[(-(-cols // 16), -(-rows // 16)), (16, 16)](a, b, rows, cols)",
+    STEP_BY_STEP: "module.transpose[(-(-cols // 16), -(-rows // 16)), (16, 16)](a, b, rows, cols)",
     BY_COLUMNS: "module.transpose[((rows + 15) // 16, (cols + 15) // 16), (16, 16)](a, b, rows, cols, 2.0)",
 }
 
@@ -60,6 +74,21 @@ def test_the_launch_has_a_block_for_each_tile() -> None:
     assert len(one.kernel.text.splitlines()) <= len(BY_COLUMNS.splitlines()) + 12
 
 
+def test_values_on_the_way_take_the_places_of_their_names(tmp_path: Path) -> None:
+    text = STEP_BY_STEP.replace(", half = rows / 2;", ";\n    int half = rows / 2;")
+    (one,) = candidates(text, STEP_BY_STEP)
+    assert "[y * cols + x]" in one.kernel.text
+    assert "int half" in one.kernel.text
+    assert "int from" not in one.kernel.text
+    ptx(one.kernel.text)
+    a = np.random.default_rng(4).standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    right, new = np.zeros((COLUMNS, ROWS), np.float32), np.zeros((COLUMNS, ROWS), np.float32)
+    host_runner(tmp_path, text)((3, 3), (16, 16), a, right, ROWS, COLUMNS)
+    host_runner(tmp_path, one.kernel.text)((2, 2), (32, 2), a, new, ROWS, COLUMNS)
+    np.testing.assert_array_equal(new, right)
+    assert candidates(STEP_BY_STEP) == []  # a declaration of what stays and what goes
+
+
 @pytest.mark.parametrize(
     ("text", "old", "new"),
     [
@@ -72,6 +101,8 @@ def test_the_launch_has_a_block_for_each_tile() -> None:
         (BY_ROWS, "x < cols && y < rows", "x < cols && y < rows - x"),
         (BY_ROWS, "    if (x", "    out[0] = 1.0f;\n    if (x"),
         (BY_COLUMNS, "    if (i", "    int k = threadIdx.x;\n    if (i"),
+        (STEP_BY_STEP, ", half = rows / 2;", "; int half = 2 * x; half += 1;"),
+        (STEP_BY_STEP, ", half = rows / 2;", "; int half = in[x];"),
         (BY_COLUMNS, "return;", "return;\n    __syncthreads();"),
     ],
 )

@@ -28,7 +28,7 @@ from kernel_lsp.refine.rewrites.reading.affine import number
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, body_unit, indent_at
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
-from kernel_lsp.refine.rewrites.writing.launch_sites import find_launches
+from kernel_lsp.refine.rewrites.writing.launch_sites import find_launches, known_size
 from kernel_lsp.refine.rewrites.writing.spelling import zero_of
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
@@ -77,18 +77,12 @@ def _block(use: MemoryUse, workload: SourceFile | None, axes: str) -> list[int]:
     """
     shapes: set[tuple[int | None, ...]] = set()
     for site in find_launches(use.scopes.tree, workload) or []:
-        shapes.add(site.shape() if site.python else tuple(_size(use, node) for node in site.sizes(site.block)))
+        shapes.add(tuple(known_size(use, site, node) for node in site.sizes(site.block)))
     shape = shapes.pop() if len(shapes) == 1 else ()
     known = [n for n in shape if n is not None]
     if len(known) != len(shape) or len(known) < len(axes) or any(n != 1 for n in known[len(axes) :]):
         raise NotApplicableError("blocks of unknown shape")
     return known[: len(axes)]
-
-
-def _size(use: MemoryUse, node: Node) -> int | None:
-    """Return a size in host code, which may be a macro's name."""
-    named = use.scopes.tree.named_type(text_of(node))
-    return int(named) if named.isdigit() else use.indices.of(node).value
 
 
 @dataclass(frozen=True)

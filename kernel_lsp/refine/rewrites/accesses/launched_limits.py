@@ -16,7 +16,7 @@ from kernel_lsp.refine.rewrites.products import tile_product
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at, names
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
-from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, find_launches
+from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, find_launches, known_size
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span
@@ -48,17 +48,35 @@ def _numbers(use: MemoryUse) -> list[ThreadNumber]:
     return [found[axis] for axis in "yx" if axis in found]
 
 
-def _limit(kernel: Kernel, sites: list[LaunchSite], axis: str) -> str:
-    """Return the parameter that all launches compute the blocks along an axis from.
+def _limit(use: MemoryUse, sites: list[LaunchSite], axis: str) -> str:
+    """Return the parameter that all launches compute the blocks along an axis from, or the constant that they cover.
 
     Raises:
         NotApplicableError: there is none.
     """
-    scalars = [p.name for p in kernel.parameters if "*" not in p.type]
-    for name in scalars:
-        if all(name in site.arguments and _covers(site, "xyz".index(axis), site.arguments[name]) for site in sites):
+    at = "xyz".index(axis)
+    for name in (p.name for p in use.scopes.tree.kernel.parameters if "*" not in p.type):
+        if all(name in site.arguments and _covers(site, at, site.arguments[name]) for site in sites):
             return name
+    launched = {_threads(use, site, at) for site in sites}
+    for node in walk(use.scopes.tree.body):
+        constant = node.type == "identifier" and use.scopes.of(node) is None
+        if constant and (value := use.indices.of(node).value) is not None and launched == {value}:
+            return text_of(node)
     raise NotApplicableError("a grid that no argument gives the size of")
+
+
+def _threads(use: MemoryUse, site: LaunchSite, at: int) -> int | None:
+    """Return the number of a launch's threads along an axis; None where it is not the same for all inputs."""
+    total = 1
+    for sizes in (site.sizes(site.grid), site.sizes(site.block)):
+        if at >= len(sizes):
+            return None
+        count = known_size(use, site, sizes[at])
+        if count is None:
+            return None
+        total *= count
+    return total
 
 
 def _covers(site: LaunchSite, at: int, amount: str) -> bool:
@@ -95,7 +113,7 @@ def rewrite(
         if not any(a.written for a in use.accesses(tree.body)):
             return
         _, first = head_of(tree, [one.statement for one in numbers])
-        test = " || ".join(f"{one.name} >= {_limit(kernel, sites, one.axis)}" for one in numbers)
+        test = " || ".join(f"{one.name} >= {_limit(use, sites, one.axis)}" for one in numbers)
     except LookupError:
         return
     line = f"if ({test}) return;\n{indent_at(kernel_file.text, first.start_byte)}"

@@ -7,7 +7,7 @@ elements by rows, and stores it by columns. A spare column keeps the columns out
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,13 +16,14 @@ from tree_sitter import Node
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.products.naive_product import ProductAxis, guarded_axes, statements_of
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at
-from kernel_lsp.refine.rewrites.reading.scopes import Scopes
+from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryAccess, MemoryUse, NotApplicableError
+from kernel_lsp.refine.rewrites.writing.inlining import with_values
 from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, find_launches, relaunched
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
-from kernel_lsp.source.text import Edit, Span, apply_edits
-from kernel_lsp.source.trees import field, text_of, walk
+from kernel_lsp.source.text import Edit, Span
+from kernel_lsp.source.trees import field, text_of
 
 _TILE, _ROWS = 32, 8
 _PLACE = re.compile(r"threadIdx|blockDim|blockIdx\.[xy]|gridDim")
@@ -30,12 +31,25 @@ _PLACE = re.compile(r"threadIdx|blockDim|blockIdx\.[xy]|gridDim")
 
 @dataclass(frozen=True)
 class _Transposed:
-    """A copy: the axes in the order of their declarations, those that loads and stores touch neighbours along."""
+    """A copy of one element.
+
+    Attributes:
+        axes: the thread's numbers, in the order of their declarations.
+        loaded: the one along which loads touch neighbours.
+        stored: the one along which stores do.
+        guard: the statement that tests both.
+        ahead: statements before it that stay.
+        steps: names of values on the way from the numbers to the element, which take their names' places.
+        statement: the store.
+        load: the load.
+    """
 
     axes: tuple[ProductAxis, ProductAxis]
     loaded: ProductAxis
     stored: ProductAxis
     guard: Node
+    ahead: tuple[Node, ...]
+    steps: tuple[CudaVariable, ...]
     statement: Node
     load: MemoryAccess
 
@@ -51,30 +65,57 @@ def _find(use: MemoryUse) -> _Transposed:
     statements = [n for n in body.named_children if n.type != "comment"]
     at = statements.index(guard)
     region = statements[at + 1 :] if leaves else statements_of(field(guard, "consequence"))
-    if len(region) != 1 or (not leaves and statements[at + 1 :]):
+    if not region or (not leaves and statements[at + 1 :]):
         raise NotApplicableError("more than one statement")
-    own = {axis.statement.id for axis in axes}
-    named = {axis.name for axis in axes}
+    own, named = {axis.statement.id for axis in axes}, {axis.name for axis in axes}
     for node in statements[:at]:
-        declared = {text_of(n) for n in walk(node) if n.type == "identifier"}
-        if node.type != "declaration" or (node.id not in own and (_PLACE.search(text_of(node)) or declared & named)):
+        if node.type != "declaration" or (node.id not in own and _PLACE.search(text_of(node))):
             raise NotApplicableError("other work")
         if node.id in own and not all(_is_axis(one, named) for one in node.children_by_field_name("declarator")):
             raise NotApplicableError("another number beside those of the thread")
-    accesses = use.accesses(region[0])
+    between = [n for n in statements[:at] if n.id not in own]
+    steps = _steps(use, [axis.variable for axis in axes], between, region[:-1])
+    moved = {one.declaration.id for one in steps if one.declaration is not None}
+    accesses = [a for n in (*(n for n in between if n.id in moved), *region) for a in use.accesses(n)]
     stores, loads = [a for a in accesses if a.written], [a for a in accesses if not a.written]
-    inner = region[0].named_children[0] if region[0].type == "expression_statement" else region[0]
+    inner = region[-1].named_children[0] if region[-1].type == "expression_statement" else region[-1]
     if inner.type != "assignment_expression" or text_of(field(inner, "operator")) != "=":
         raise NotApplicableError("no copy")
     if len(stores) != 1 or len(loads) != 1 or loads[0].pointer is stores[0].pointer or loads[0].pointer is None:
         raise NotApplicableError("more than one element")
-    if any(_PLACE.search(text_of(n)) for n in (region[0], *(axis.limit for axis in axes))):
+    if any(_PLACE.search(text_of(n)) for n in (*region, *(axis.limit for axis in axes))):
         raise NotApplicableError("something else depends on the thread")
     loaded, stored = (_near(use, one, axes) for one in (loads[0], stores[0]))
     if loaded is stored:
         raise NotApplicableError("loads and stores touch neighbours along one axis")
     first, second = sorted(axes, key=lambda axis: axis.value.start_byte)
-    return _Transposed((first, second), loaded, stored, guard, region[0], loads[0])
+    ahead = tuple(n for n in between if n.id not in moved)
+    return _Transposed((first, second), loaded, stored, guard, ahead, steps, region[-1], loads[0])
+
+
+def _steps(
+    use: MemoryUse, numbers: Sequence[CudaVariable], between: Sequence[Node], region: Sequence[Node]
+) -> tuple[CudaVariable, ...]:
+    """Return the constants that are made from a thread's numbers ahead of the store, and all of `region`.
+
+    Raises:
+        NotApplicableError: other statements stand there, or other variables are declared with these.
+    """
+    scopes, found = use.scopes, list[CudaVariable]()
+    for node in (*between, *region):
+        declared = [v for v in scopes.variables if v.declaration == node]
+        depends = [
+            v for v in declared if v.value is not None and any(scopes.uses(n, v.value) for n in (*numbers, *found))
+        ]
+        if not depends and node not in region:
+            continue
+        names = node.children_by_field_name("declarator")
+        plain = node.type == "declaration" and len(declared) == len(names)
+        whole = node in region or len(depends) == len(declared)
+        if not plain or not whole or any(v.constant is None or v.pointer for v in declared):
+            raise NotApplicableError("other work")
+        found += declared
+    return tuple(found)
 
 
 def _is_axis(declarator: Node, named: set[str]) -> bool:
@@ -104,9 +145,9 @@ def _tiled(use: MemoryUse, found: _Transposed) -> list[Edit]:
     text, pointer = tree.file.text, found.load.pointer
     assert pointer is not None, "it was looked at"
     width, tile, step = tree.fresh("TILE"), tree.fresh("tile"), tree.fresh("step")
-    statement, node = found.statement, found.load.node
-    here = Span(node.start_byte - statement.start_byte, node.end_byte - statement.start_byte)
-    stored = apply_edits(text_of(statement), [Edit(here, f"{tile}[threadIdx.x][{step}]")])
+    scopes, node = use.scopes, found.load.node
+    loaded = with_values(scopes, node, found.steps, {})
+    stored = with_values(scopes, found.statement, found.steps, {node.id: f"{tile}[threadIdx.x][{step}]"})
     pad = indent_at(text, found.guard.start_byte)
     tests = " && ".join(f"{axis.name} < {text_of(axis.limit)}" for axis in found.axes)
 
@@ -122,17 +163,13 @@ def _tiled(use: MemoryUse, found: _Transposed) -> list[Edit]:
         "// A tile goes through shared memory: loads and stores both touch neighbours.",
         f"constexpr int {width} = {_TILE};",
         f"__shared__ {pointer.type.rstrip('*')} {tile}[{width}][{width} + 1];  // one more, against bank conflicts",
-        *phase(found.loaded, f"{tile}[{step}][threadIdx.x] = {text_of(node)};"),
+        *phase(found.loaded, f"{tile}[{step}][threadIdx.x] = {loaded};"),
         "__syncthreads();",
         *phase(found.stored, stored),
     ]
     first = min(axis.statement.start_byte for axis in found.axes)
-    kept = [
-        text_of(n)
-        for n in tree.body.named_children
-        if first <= n.start_byte < found.guard.start_byte and n.id not in {axis.statement.id for axis in found.axes}
-    ]
-    end = max(found.guard.end_byte, statement.end_byte)
+    kept = [text_of(n) for n in found.ahead if n.start_byte >= first]
+    end = max(found.guard.end_byte, found.statement.end_byte)
     return [Edit(Span(first, end), f"\n{pad}".join([*kept, *lines]))]
 
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import add, floordiv, mul, sub
 
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, bare
 from kernel_lsp.refine.rewrites.reading.bindings import bound_value, function_of, launched_name
+from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse
 from kernel_lsp.refine.rewrites.writing.spelling import closed
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.grammar import parse_python
@@ -15,6 +17,7 @@ from kernel_lsp.source.kernel import Parameter
 from kernel_lsp.source.text import Edit, apply_edits
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
+_OPERATORS = {"+": add, "-": sub, "*": mul, "/": floordiv, "//": floordiv}
 _LISTS = ("tuple", "expression_list", "argument_list", "parameter_list")
 
 
@@ -47,21 +50,30 @@ class LaunchSite:
 
     def threads(self) -> int | None:
         """Return the number of threads of a block along x; None where it is no number, or the block is not flat."""
-        first, *others = [self._number(n) for n in self.sizes(self.block)]
+        first, *others = [self.number(n) for n in self.sizes(self.block)]
         return first if all(n == 1 for n in others) else None
 
     def shape(self) -> tuple[int | None, ...]:
         """Return the number of a block's threads along each axis that it names; None for one that is no number."""
-        return tuple(self._number(node) for node in self.sizes(self.block))
+        return tuple(self.number(node) for node in self.sizes(self.block))
 
     @property
     def along_x_alone(self) -> bool:
         """Return True if grid and block have one axis, and 1 along any other that is named."""
         return all(text_of(n) == "1" for node in (self.grid, self.block) for n in self.sizes(node)[1:])
 
-    def _number(self, node: Node) -> int | None:
-        value = self.bound.get(node.id, node)
-        return int(text_of(value)) if text_of(value).isdigit() else None
+    def number(self, node: Node) -> int | None:
+        """Return a size that is a number, or made of numbers; None for any other."""
+        value = bare(self.bound.get(node.id, node))
+        if text_of(value).isdigit():
+            return int(text_of(value))
+        if value.type not in ("binary_operator", "binary_expression"):
+            return None
+        left, right = (self.number(field(value, side)) for side in ("left", "right"))
+        operator = _OPERATORS.get(text_of(field(value, "operator")))
+        if left is None or right is None or operator is None or (operator is floordiv and not right):
+            return None
+        return operator(left, right)
 
     def spelled(self, amount: Polynomial) -> str | None:
         """Return a polynomial of parameters in terms of this launch's arguments; None if it has other unknowns."""
@@ -77,6 +89,8 @@ class LaunchSite:
         """Return the quotient rounded up, as text."""
         if by == 1:
             return amount
+        if amount.isdigit():
+            return str(-(-int(amount) // by))
         return f"-(-{closed(amount)} // {by})" if self.python else f"({amount} + {by - 1}) / {by}"
 
     def with_grid(self, x: str, *others: str) -> Edit:
@@ -99,6 +113,14 @@ class LaunchSite:
         if len(texts) + len(kept) == 1:
             return Edit(span_of(old), joined)
         return Edit(span_of(old), f"({joined})" if self.python else f"dim3({joined})")
+
+
+def known_size(use: MemoryUse, site: LaunchSite, node: Node) -> int | None:
+    """Return a component of a launch's grid or block, which macros may name; None where it is not always the same."""
+    if site.python:
+        return site.number(node)
+    named = use.scopes.tree.named_type(text_of(node))
+    return int(named) if named.isdigit() else use.indices.of(site.bound.get(node.id, node)).value
 
 
 def find_launches(tree: KernelTree, workload: SourceFile | None) -> list[LaunchSite] | None:
