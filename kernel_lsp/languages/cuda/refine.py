@@ -31,6 +31,7 @@ from kernel_lsp.refine.rewrites.products import register_tile, tensor_product, t
 from kernel_lsp.refine.rewrites.reductions import (
     block_atomics,
     block_rows,
+    grid_scan,
     one_thread,
     online_softmax,
     parallel_rows,
@@ -48,6 +49,7 @@ from kernel_lsp.source.text import Span
 
 REWRITES: tuple[Rewrite, ...] = (
     parallel_rows.rewrite,
+    grid_scan.rewrite,
     one_thread.rewrite,
     register_sums.rewrite,
     block_rows.rewrite,

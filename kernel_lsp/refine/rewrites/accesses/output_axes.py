@@ -82,11 +82,11 @@ def _of_threads(use: MemoryUse, variable: CudaVariable, letter: str) -> Iterator
             if tested is None or number.type != "identifier" or scopes.of(number) is not variable:
                 continue
             if _is_known(use, tested[1]):
-                yield OutputAxis(variable, letter, _as(use, variable.type, tested[1]), (), number)
+                yield OutputAxis(variable, letter, typed_limit(use, variable.type, tested[1]), (), number)
             return
 
 
-def _as(use: MemoryUse, kind: str, limit: Node) -> str:
+def typed_limit(use: MemoryUse, kind: str, limit: Node) -> str:
     """Return a limit as an expression of the number's type, so that the smaller of both can be taken."""
     names = (use.scopes.of(n) for n in walk(limit) if n.type == "identifier")
     kinds = {one.type if one is not None else "int" for one in names}

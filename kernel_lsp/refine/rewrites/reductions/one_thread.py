@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from tree_sitter import Node
-
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites import followed_by
 from kernel_lsp.refine.rewrites.accesses import vectorize
@@ -32,11 +30,6 @@ _PLACE = re.compile(r"threadIdx|blockDim|__shared__|\bclock")
 _BLOCK = re.compile(r"blockIdx|gridDim")
 
 
-def _is_single(site: LaunchSite, size: Node) -> bool:
-    """Return True for a size of 1."""
-    return all(text_of(site.bound.get(n.id, n)) == "1" for n in site.sizes(size))
-
-
 def _launched(threads: int, site: LaunchSite) -> list[Edit]:
     return [site.with_block(str(threads))]
 
@@ -53,9 +46,9 @@ def rewrite(
         if any(re.search(rf"\b{name}\b", text_of(tree.body)) for name in hidden):
             return
         sites = find_launches(tree, workload_file)
-        if sites is None or not all(_is_single(site, site.block) for site in sites):
+        if sites is None or not all(site.is_single(site.block) for site in sites):
             return
-        alone = all(_is_single(site, site.grid) for site in sites)
+        alone = all(site.is_single(site.grid) for site in sites)
         if not alone and not _BLOCK.search(text_of(tree.body)):
             return
         team = block_team(tree)

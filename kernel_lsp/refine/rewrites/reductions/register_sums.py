@@ -4,7 +4,8 @@ Unless pointers are `__restrict__`, the compiler must keep each store, for anoth
 This rewrite takes arrays of other names for other arrays, as `restrict` does. Where the element is set just before its
 loop, the register begins with that value. Where nothing but the loop touches the element, it is read and written even
 if the loop has nothing to add; so it must be the thread's own, whose number a condition keeps within a limit.
-The rewrites of sums in variables follow in the same step.
+A running sum that a loop carries from element to element is carried in a register, too (`carried_sums`). The rewrites
+of sums in variables follow in the same step.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from kernel_lsp.device.device import Device
-from kernel_lsp.refine.rewrites import followed_by
+from kernel_lsp.refine.rewrites import Rewrite, followed_by
 from kernel_lsp.refine.rewrites.accesses import launched_limits
 from kernel_lsp.refine.rewrites.products import tile_product
 from kernel_lsp.refine.rewrites.reading.affine import number, thread_index
@@ -20,12 +21,20 @@ from kernel_lsp.refine.rewrites.reading.ast_cuda import LOOPS, KernelTree, inden
 from kernel_lsp.refine.rewrites.reading.path_facts import facts_at
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryAccess, MemoryUse, NotApplicableError
-from kernel_lsp.refine.rewrites.reductions import parallel_rows, split_columns
+from kernel_lsp.refine.rewrites.reductions import one_thread, parallel_rows, split_columns
+from kernel_lsp.refine.rewrites.reductions.carried_sums import with_carried_sums
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
+_FOLLOWING: tuple[Rewrite, ...] = (
+    tile_product.rewrite,
+    launched_limits.rewrite,
+    parallel_rows.rewrite,
+    one_thread.rewrite,
+    split_columns.rewrite,
+)
 _JUMPS = ("return_statement", "goto_statement")
 
 
@@ -153,11 +162,12 @@ def rewrite(
         done = None
         while (further := _gathered(done or tree)) is not None:
             done = further
+        done = with_carried_sums(done or tree) or done
     except LookupError:
         return
     if done is None:
         return
     found = Candidate(kernel.language, done.file, workload_file, "sums in registers", "rewrite:register_sums")
-    for follows in (tile_product.rewrite, launched_limits.rewrite, parallel_rows.rewrite, split_columns.rewrite):
+    for follows in _FOLLOWING:
         yield from followed_by(found, kernel, device, follows)
     yield found

@@ -37,7 +37,7 @@ def find_scan(use: MemoryUse, loop: SerialLoop) -> LoopScan | None:
     inner = loop.body.named_children if loop.body.type == "compound_statement" else [loop.body]
     statements = [n for n in inner if n.type != "comment"]
     at = next((i for i, n in enumerate(statements) if n.type == "expression_statement"), None)
-    found = _added(use, statements[at], loop) if at is not None else None
+    found = added_to(use, statements[at], loop) if at is not None else None
     if at is None or found is None or not statements[at + 1 :]:
         return None
     variable, summand = found
@@ -62,7 +62,7 @@ def find_scan(use: MemoryUse, loop: SerialLoop) -> LoopScan | None:
     return LoopScan(variable, summand, tuple(ahead), tuple(behind))
 
 
-def _added(use: MemoryUse, statement: Node, loop: SerialLoop) -> tuple[CudaVariable, Node] | None:
+def added_to(use: MemoryUse, statement: Node, loop: SerialLoop) -> tuple[CudaVariable, Node] | None:
     """Return variable and summand of `sum += value;` or `sum = sum + value;` for a sum from outside of the loop."""
     change = statement.named_children[0] if statement.named_child_count else statement
     if change.type != "assignment_expression" or field(change, "left").type != "identifier":

@@ -1,5 +1,5 @@
 """Writes what rewrites of several families need, from what `reading` found.
 
 `launches` and `launch_sites` change launches, `insertions` puts text ahead of a kernel or a statement or around a body,
-`leftovers` removes what nothing uses any longer, `spelling` spells polynomials.
+`leftovers` removes what nothing uses any longer, `inlining` names by their values, `spelling` spells polynomials.
 """

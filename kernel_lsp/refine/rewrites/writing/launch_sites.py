@@ -1,6 +1,6 @@
 """Read and change the launches of a kernel as a whole: grid, block and arguments, in host code and in a workload."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import add, floordiv, mul, sub
 
@@ -57,10 +57,40 @@ class LaunchSite:
         """Return the number of a block's threads along each axis that it names; None for one that is no number."""
         return tuple(self.number(node) for node in self.sizes(self.block))
 
+    def is_single(self, node: Node) -> bool:
+        """Return True for a grid or block of one."""
+        return all(self.number(n) == 1 for n in self.sizes(node))
+
     @property
     def along_x_alone(self) -> bool:
         """Return True if grid and block have one axis, and 1 along any other that is named."""
         return all(text_of(n) == "1" for node in (self.grid, self.block) for n in self.sizes(node)[1:])
+
+    @property
+    def call(self) -> Node:
+        """Return the call, with grid and block.
+
+        Raises:
+            LookupError: it is no statement of its own, or says more than grid and block.
+        """
+        configured = self.grid.parent
+        call = configured.parent if configured is not None else None
+        statement = call.parent if call is not None else None
+        if configured is None or call is None or statement is None or statement.type != "expression_statement":
+            raise LookupError("launch")
+        whole = statement.parent is not None and statement.parent.type in ("block", "compound_statement")
+        if not whole or configured.named_child_count != 2 + self.python:
+            raise LookupError("launch")
+        return call
+
+    def launched(self, kernel: str, other: str, grid: str, block: str, names: Sequence[str]) -> str:
+        """Return a launch of another kernel with some of the arguments, written as this one of `kernel`."""
+        given = ", ".join(self.arguments[name] for name in names)
+        if not self.python:
+            return f"{other}<<<{grid}, {block}>>>({given})"
+        head = text_of(field(self.call.children[0], "value"))
+        at = head.rindex(kernel)
+        return f"{head[:at]}{other}{head[at + len(kernel) :]}[{grid}, {block}]({given})"
 
     def number(self, node: Node) -> int | None:
         """Return a size that is a number, or made of numbers; None for any other."""
