@@ -9,6 +9,7 @@ from kernel_lsp.refine.language import RefinePart
 from kernel_lsp.refine.rewrites import Rewrite, applied
 from kernel_lsp.refine.rewrites.accesses import (
     cache_row,
+    float_arithmetic,
     grid_stride,
     halo_tile,
     launched_limits,
@@ -77,6 +78,7 @@ REWRITES: tuple[Rewrite, ...] = (
     online_softmax.rewrite,
     warp_shuffle.rewrite,
     pad_shared.rewrite,
+    float_arithmetic.rewrite,
     multi_element.rewrite,
     grid_stride.rewrite,
     restrict.rewrite,
