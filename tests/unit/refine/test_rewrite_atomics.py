@@ -24,6 +24,16 @@ __global__ void dot(const float* a, const float* b, float* out, int n) {
     atomicAdd(&out[0], own);
 }
 """
+# Each block has an element of its own, to which its threads add in every turn of a loop.
+PAIRS = """
+#define ITEMS 3
+__global__ void pairs(const char* data, float* apart, int length) {
+    for (int i = threadIdx.x; i < length; i += blockDim.x) {
+        if (data[length * blockIdx.x + i] != data[length * blockIdx.y + i])
+            atomicAdd(apart + ITEMS * blockIdx.x + blockIdx.y, 1.0f);
+    }
+}
+"""
 # Threads leave early, and one of two branches adds.
 COUNT = """
 __global__ void count(const float* x, float* counts, int n, float least) {
@@ -111,6 +121,19 @@ def test_one_thread_adds_for_its_block(tmp_path: Path) -> None:
     host_runner(tmp_path, alone.kernel.text)(3, 64, a, b, out, N)
     np.testing.assert_allclose(out[0], a @ b, rtol=1e-4, atol=1e-4)
     assert "block_reduce(own, " in alone.kernel.text
+
+
+def test_an_element_of_a_block_is_added_to_once(tmp_path: Path) -> None:
+    workload = "def launch(module, x, y, n):\n    module.pairs[(3, 3), 64](x, y, n)\n"
+    (one,) = rewritten(block_atomics.rewrite, PAIRS, workload)
+    ptx(one.kernel.text)
+    assert one.kernel.text.count("atomicAdd(apart + ITEMS * blockIdx.x + blockIdx.y, block_sum)") == 1
+    assert rewritten(block_atomics.rewrite, PAIRS.replace("+ blockIdx.y, 1", "+ threadIdx.x, 1"), workload) == []
+    assert rewritten(block_atomics.rewrite, PAIRS.replace("#define", "// #define"), workload) == []
+    x = np.random.default_rng(2).integers(0, 3, (3, 100)).astype(np.int8)
+    y = np.zeros((3, 3), np.float32)
+    host_runner(tmp_path, one.kernel.text)((3, 3), 64, x, y, 100)
+    np.testing.assert_array_equal(y, (x[:, None] != x[None]).sum(2))
 
 
 def test_threads_that_left_early_come_to_the_end(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
+from kernel_lsp.refine.rewrites.reading.affine import Indices
 from kernel_lsp.refine.rewrites.reading.ast_cuda import bare
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
@@ -19,14 +20,19 @@ class AtomicAdd:
     Attributes:
         call: the call.
         pointer: what the address is counted from.
-        index: element; None for the first one.
+        indices: what is added to the pointer; nothing for the first element.
         value: summand.
     """
 
     call: Node
     pointer: CudaVariable
-    index: Node | None
+    indices: tuple[Node, ...]
     value: Node
+
+    @property
+    def index(self) -> Node | None:
+        """Return the element as one expression; None where it is none."""
+        return self.indices[0] if len(self.indices) == 1 else None
 
     @property
     def address(self) -> str:
@@ -62,25 +68,24 @@ def _addition(scopes: Scopes, call: Node) -> AtomicAdd:
     given = field(call, "arguments").named_children
     if len(given) != 2 or call.parent is None or call.parent.type != "expression_statement":
         raise NotApplicableError("a result that is used")
-    address, index = bare(given[0]), None
+    address, indices = bare(given[0]), list[Node]()
     if address.type == "pointer_expression" and text_of(address).startswith("&"):
         element = bare(field(address, "argument"))
-        indices = element.child_by_field_name("indices")
-        if element.type != "subscript_expression" or indices is None or len(indices.named_children) != 1:
+        inside = element.child_by_field_name("indices")
+        if element.type != "subscript_expression" or inside is None or len(inside.named_children) != 1:
             raise NotApplicableError("an address of another form")
-        address, index = bare(field(element, "argument")), indices.named_children[0]
-    elif address.type == "binary_expression" and text_of(field(address, "operator")) == "+":
-        address, index = bare(field(address, "left")), field(address, "right")
+        address, indices = bare(field(element, "argument")), inside.named_children
+    while address.type == "binary_expression" and text_of(field(address, "operator")) == "+":
+        indices.append(field(address, "right"))
+        address = bare(field(address, "left"))
     pointer = scopes.of(address) if address.type == "identifier" else None
     if pointer is None or not pointer.pointer or pointer.declaration is not None or pointer.changes:
         raise NotApplicableError("an address of another form")
-    return AtomicAdd(call, pointer, index, given[1])
+    return AtomicAdd(call, pointer, tuple(indices), given[1])
 
 
-def is_of_block(scopes: Scopes, node: Node | None) -> bool:
+def is_of_block(scopes: Scopes, node: Node) -> bool:
     """Return True for an index that is the same for all threads of a block, and can be named at the body's end."""
-    if node is None:
-        return True
     if any(n.type in ("call_expression", "subscript_expression", "update_expression") for n in walk(node)):
         return False
     if "threadIdx" in scopes.tree.canonical(node):
@@ -88,7 +93,8 @@ def is_of_block(scopes: Scopes, node: Node | None) -> bool:
     for name in (n for n in walk(node) if n.type == "identifier"):
         variable = scopes.of(name)
         if variable is None:
-            if text_of(name) not in ("blockIdx", "gridDim", "blockDim"):
+            place = text_of(name) in ("blockIdx", "gridDim", "blockDim")
+            if not place and Indices(scopes).of(name).value is None:
                 return False
         elif variable.changes or (variable.declaration is not None and not _is_fixed(scopes, variable)):
             return False

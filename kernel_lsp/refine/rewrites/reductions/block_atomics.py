@@ -39,7 +39,7 @@ def _combined(tree: KernelTree) -> KernelTree:
     use = MemoryUse(Scopes(tree))
     found = atomic_adds(use)
     groups = {one.address: [other for other in found if other.address == one.address] for one in found}
-    if len(groups) > _MOST or not all(is_of_block(use.scopes, one.index) for one in found):
+    if len(groups) > _MOST or not all(is_of_block(use.scopes, n) for one in found for n in one.indices):
         raise NotApplicableError("elements of each thread's own")
     team, kind = block_team(tree), found[0].pointer.type.rstrip("*")
     if _has_own_sum(tree, found, kind):
