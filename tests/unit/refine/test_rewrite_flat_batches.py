@@ -77,6 +77,62 @@ def launch(module, x):
 """
 
 
+# A convolution's output is smaller than its input: rows and columns have sums for their numbers.
+FILTERED = """
+__global__ void filtered(const float* x, const float* w, float* y, int images, int filters, int height, int width, int taps) {
+    int idx = blockIdx.x * blockDim.x + threadIdx.x;
+    int rows = height - taps + 1, columns = width - taps + 1;
+    if (idx >= images * filters * rows * columns) return;
+    int j = idx % columns, i = (idx / columns) % rows;
+    int filter = (idx / (columns * rows)) % filters;
+    int image = idx / (columns * rows * filters);
+    float sum = 0.0f;
+    for (int p = 0; p < taps; p++)
+        for (int q = 0; q < taps; q++)
+            sum += x[(image * height + i + p) * width + j + q] * w[(filter * taps + p) * taps + q];
+    y[idx] = sum;
+}
+"""  # noqa: E501
+FILTERED_WORKLOAD = """
+import torch
+
+CASES = [dict(n=2, k=3, h=11, w=37, r=3)]
+
+
+def inputs(n, k, h, w, r):
+    return torch.randn(n, 1, h, w, device="cuda"), torch.randn(k, 1, r, r, device="cuda")
+
+
+def reference(x, f):
+    return torch.nn.functional.conv2d(x, f)
+
+
+def launch(module, x, f):
+    (n, _, h, w), (k, _, _, r) = x.shape, f.shape
+    y = torch.empty(n, k, h - r + 1, w - r + 1, device="cuda")
+    module.filtered[-(-y.numel() // 128), 128](x, f, y, n, k, h, w, r)
+    return y
+"""
+
+
+def test_a_divisor_may_be_a_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    (one,) = rewritten(rewrite, FILTERED, FILTERED_WORKLOAD)
+    assert "if (i >= height - taps + 1 || j >= width - taps + 1) return;" in one.kernel.text
+    assert "int filter = blockIdx.z % filters;" in one.kernel.text
+    assert one.launch is not None
+    (report,) = checked(tmp_path, {"filtered": (one.kernel.text, one.launch.text)}).values()
+    assert report.ok, report.diagnostics
+    assert report.emulation is not None
+    assert report.emulation.runs
+    for old, new in (
+        ("filters * rows * columns)", "filters * rows * width)"),
+        ("/ columns) % rows", "/ width) % rows"),
+    ):
+        assert old in FILTERED
+        assert rewritten(rewrite, FILTERED.replace(old, new), FILTERED_WORKLOAD) == []
+
+
 def test_the_matrices_of_a_batch_are_counted_by_the_third_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     *tiled, plain = rewritten(rewrite, SCORES, SCORES_WORKLOAD)

@@ -50,13 +50,17 @@ __global__ void conv(const float* x, const float* w, float* y, int channels, int
     y[(n * filters + m) * out * out + i] = sum;
 }
 """
+# The same with a name for the block's place.
+NAMED = IN_ONE.replace("const int m = blockIdx.y", "int place = blockIdx.y;\n    const int m = place").replace(
+    "n = blockIdx.y", "n = place"
+)
 LAUNCH = """
 def launch(module, x, w, y, n, c, f, h, k):
     grid = -(-h // 64), f
     module.conv[grid, 64](x, w, y, c, f, h, k)
 """
 LAUNCH_IN_ONE = LAUNCH.replace(", f\n", ", n * f\n")
-LAUNCHES = {BY_BLOCK: LAUNCH, IN_ONE: LAUNCH_IN_ONE}
+LAUNCHES = {BY_BLOCK: LAUNCH, IN_ONE: LAUNCH_IN_ONE, NAMED: LAUNCH_IN_ONE}
 
 
 def along(name: str, text: str, launch: str) -> list[Candidate]:
@@ -72,9 +76,9 @@ def arguments() -> list[np.ndarray | float]:
     return [x, w, y, CHANNELS, FILTERS, WIDTH, TAPS]
 
 
-@pytest.mark.parametrize("text", LAUNCHES, ids=["block", "in_one"])
+@pytest.mark.parametrize("text", LAUNCHES, ids=["block", "in_one", "named"])
 def test_several_outputs_a_thread_are_the_same(tmp_path: Path, text: str) -> None:
-    images = IMAGES if text == IN_ONE else 1
+    images = 1 if text == BY_BLOCK else IMAGES
     right = arguments()
     host_runner(tmp_path, text)((1, images * FILTERS), (64, 1), *right)
     found = along("m", text, LAUNCHES[text])
@@ -92,6 +96,11 @@ def test_the_launch_has_fewer_blocks_along_the_axis() -> None:
         found = rewritten(rewrite, text, LAUNCHES[text])[0].launch
         assert found is not None
         assert launched in found.text.replace("(-(-h // 64), -(-f // 8))", "-(-h // 64), -(-f // 8)")
+
+
+def test_a_name_for_a_place_that_nothing_needs_goes() -> None:
+    assert all("place" not in one.kernel.text for one in along("m", NAMED, LAUNCH_IN_ONE))
+    assert along("m", NAMED.replace("float sum = w[m]", "float sum = place"), LAUNCH_IN_ONE) == []
 
 
 def test_only_what_depends_on_the_number_is_repeated() -> None:

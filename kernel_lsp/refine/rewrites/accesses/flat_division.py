@@ -126,18 +126,25 @@ def _is_known(amount: Polynomial) -> bool:
 
 
 def _divided(amount: Polynomial, by: Polynomial) -> Polynomial | None:
-    """Return a quotient without remainder; None if there is none, or the divisor is a sum."""
-    if len(by.terms) != 1:
+    """Return a quotient without remainder; None if there is none."""
+    names = sorted(amount.names() | by.names() | {one for p in (amount, by) for key in p.terms for one in key})
+
+    def order(key: tuple[str, ...]) -> tuple[int, list[int]]:
+        return len(key), [key.count(name) for name in names]
+
+    if not by.terms:
         return None
-    ((unknowns, factor),) = by.terms.items()
-    found: dict[tuple[str, ...], int] = {}
-    for key, n in amount.terms.items():
+    leading = max(by.terms, key=order)
+    found = number(0)
+    while amount.terms:
+        key = max(amount.terms, key=order)
         rest = list(key)
-        for one in unknowns:
+        for one in leading:
             if one not in rest:
                 return None
             rest.remove(one)
-        if n % factor:
+        if amount.terms[key] % by.terms[leading]:
             return None
-        found[tuple(rest)] = n // factor
-    return Polynomial(found)
+        part = Polynomial({tuple(rest): amount.terms[key] // by.terms[leading]})
+        found, amount = found + part, amount - part * by
+    return found

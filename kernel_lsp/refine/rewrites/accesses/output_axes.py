@@ -32,6 +32,7 @@ class OutputAxis:
         count: how many there are, as an expression; None where the launch alone says it, so far.
         others: nodes of `blockIdx.y / count`.
         tested: the number in the kernel's test of a thread's number; None for a block's.
+        aliases: declarations of names for the block's place that nothing but the number and `others` use.
     """
 
     variable: CudaVariable
@@ -39,6 +40,7 @@ class OutputAxis:
     count: str | None
     others: tuple[Node, ...] = ()
     tested: Node | None = None
+    aliases: tuple[Node, ...] = ()
 
 
 def output_axes(use: MemoryUse) -> Iterator[OutputAxis]:
@@ -52,7 +54,11 @@ def output_axes(use: MemoryUse) -> Iterator[OutputAxis]:
             continue
         for letter in "xyz":
             place = f"blockIdx.{letter}"
+            aliases = list(_aliases(use, variable, place))
+            made = [span_of(one.declaration) for one in aliases if one.declaration is not None]
             uses = [n for n in walk(body) if n.type == "field_expression" and text_of(n) == place]
+            uses = [n for n in uses if not any(span.holds(span_of(n)) for span in made)]
+            uses += [n for one in aliases for n in use.scopes.uses(one, body)]
             if use.indices.of(value) == symbol(place) and len(uses) == 1:
                 yield OutputAxis(variable, letter, None)
             elif use.indices.of(value) == thread_index(letter):
@@ -60,7 +66,17 @@ def output_axes(use: MemoryUse) -> Iterator[OutputAxis]:
             elif (count := _divisor(use, value, place, "%")) is not None:
                 others = tuple(n for n in walk(body) if _divisor(use, n, place, "/") == count)
                 if len(uses) == 1 + len(others):
-                    yield OutputAxis(variable, letter, count, others)
+                    named = tuple(one.declaration for one in aliases if one.declaration is not None)
+                    yield OutputAxis(variable, letter, count, others, None, named)
+
+
+def _aliases(use: MemoryUse, number: CudaVariable, place: str) -> Iterator[CudaVariable]:
+    """Yield the names for a block's place beside a number, each in a declaration of its own."""
+    for one in use.scopes.variables:
+        plain = one.constant is not None and use.indices.of(one.constant) == symbol(place)
+        single = one.declaration is not None and len(one.declaration.children_by_field_name("declarator")) == 1
+        if one is not number and plain and single:
+            yield one
 
 
 def _of_threads(use: MemoryUse, variable: CudaVariable, letter: str) -> Iterator[OutputAxis]:
@@ -107,7 +123,9 @@ def _divisor(use: MemoryUse, node: Node, place: str, operator: str) -> str | Non
         return None
     by = bare(field(node, "right"))
     known = use.scopes.of(by) if by.type == "identifier" else None
-    if known is None or known.declaration is not None or known.changes or text_of(bare(field(node, "left"))) != place:
+    if known is None or known.declaration is not None or known.changes:
+        return None
+    if use.indices.of(field(node, "left")) != symbol(place):
         return None
     return known.name
 

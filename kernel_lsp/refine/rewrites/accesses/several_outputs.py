@@ -19,7 +19,7 @@ from tree_sitter import Node
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.accesses.output_axes import OutputAxis, count_of, fewer_along, output_axes
 from kernel_lsp.refine.rewrites.products.naive_product import find_product
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, body_unit, indent_at
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, body_unit, indent_at, whole_line
 from kernel_lsp.refine.rewrites.reading.reductions import TYPES, ZERO
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryAccess, MemoryUse, NotApplicableError
@@ -280,6 +280,7 @@ def _edits(use: MemoryUse, found: _Sums, count: str, outputs: int) -> list[Edit]
     ]
     edits = [Edit(span_of(declaration), f"\n{pad}".join(lines))]
     edits += [Edit(span_of(node), f"blockIdx.{axis.letter} / {tree.fresh('groups')}") for node in axis.others]
+    edits += [Edit(whole_line(text, span_of(node)), "") for node in axis.aliases]
     edits += [Edit(span_of(axis.tested), first)] if axis.tested is not None else []
     edits += [_set(use, found, words, one) for one in found.held]
     edits.append(_repeated(use, found, words, found.gathering))

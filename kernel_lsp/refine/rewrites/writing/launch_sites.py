@@ -107,13 +107,14 @@ class LaunchSite:
 
     def spelled(self, amount: Polynomial) -> str | None:
         """Return a polynomial of parameters in terms of this launch's arguments; None if it has other unknowns."""
-        parts: list[str] = []
-        for unknowns, n in sorted(amount.terms.items(), reverse=True):
-            if n < 0 or any(name not in self.arguments for name in unknowns):
+        text = ""
+        for unknowns, n in sorted(sorted(amount.terms.items(), reverse=True), key=lambda term: term[1] < 0):
+            if any(name not in self.arguments for name in unknowns) or (n < 0 and not text):
                 return None
             factors = [closed(self.arguments[name]) for name in unknowns if self.arguments[name] != "1"]
-            parts.append(" * ".join([*([str(n)] if n != 1 or not factors else []), *factors]))
-        return " + ".join(parts) or None
+            part = " * ".join([*([str(abs(n))] if abs(n) != 1 or not factors else []), *factors])
+            text += (f" {'-' if n < 0 else '+'} " if text else "") + part
+        return text or None
 
     def ceil_div(self, amount: str, by: int) -> str:
         """Return the quotient rounded up, as text."""

@@ -1,6 +1,7 @@
 """Spell polynomials of a kernel's numbers as C++."""
 
 import re
+from collections.abc import Mapping
 
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial
 from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
@@ -15,12 +16,20 @@ def spelled(amount: Polynomial) -> str:
     Raises:
         NotApplicableError: it has unknowns that cannot be named everywhere.
     """
-    parts: list[str] = []
-    for unknowns, n in sorted(amount.terms.items(), key=lambda term: (-len(term[0]), term[0])):
-        if n < 0 or any("@" in name for name in unknowns):
-            raise NotApplicableError("an index that cannot be spelled")
-        parts.append(" * ".join([*([str(n)] if n != 1 or not unknowns else []), *unknowns]))
-    return " + ".join(parts) or "0"
+    if any("@" in name for key in amount.terms for name in key) or max(amount.terms.values(), default=0) < 0:
+        raise NotApplicableError("an index that cannot be spelled")
+    return with_signs(amount, {name: name for key in amount.terms for name in key})
+
+
+def with_signs(amount: Polynomial, texts: Mapping[str, str]) -> str:
+    """Return a polynomial with a text for each of its unknowns, positive terms of a degree first."""
+    ordered = sorted(amount.terms.items(), key=lambda term: (-len(term[0]), term[1] < 0, term[0]))
+    shown = ""
+    for unknowns, n in ordered:
+        names = [texts[name] for name in unknowns]
+        part = " * ".join([*([str(abs(n))] if abs(n) != 1 or not names else []), *names])
+        shown += (f" {'-' if n < 0 else '+'} " if shown else "-" * (n < 0)) + part
+    return shown or "0"
 
 
 def closed(text: str) -> str:
