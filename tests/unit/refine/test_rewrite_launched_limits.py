@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rewrite_support import host_runner, ptx, rewritten
+from rewrite_support import checked, host_runner, ptx, rewritten
 
 from kernel_lsp.refine.rewrites.accesses.launched_limits import rewrite
 from kernel_lsp.refine.rewrites.reductions import register_sums
@@ -134,3 +134,68 @@ def test_a_constant_is_known_in_host_code() -> None:
 @pytest.mark.parametrize("grid", ["(2, 4)", "(a.shape[0] // 16, 4)", "(N // 0, 4)", "(4,)"])
 def test_a_launch_that_covers_no_constant_is_left_alone(grid: str) -> None:
     assert rewritten(rewrite, TRANSPOSED, PYTHON.replace("GRID", grid)) == []
+
+
+BATCHED = """
+__global__ void product(const float* a, const float* b, float* c, int batches, int rows, int width, int depth) {
+    int batch = blockIdx.z * blockDim.z + threadIdx.z;
+    int row = blockIdx.y * blockDim.y + threadIdx.y;
+    int col = blockIdx.x * blockDim.x + threadIdx.x;
+    if (batch >= batches || row >= rows || col >= width) return;
+    float sum = 0.0f;
+    for (int k = 0; k < depth; k++)
+        sum += a[(batch * rows + row) * depth + k] * b[(batch * depth + k) * width + col];
+    c[(batch * rows + row) * width + col] = sum;
+}
+"""
+BATCHED_WORKLOAD = """
+import torch
+
+CASES = [dict(n=2, m=19, k=37, w=21)]
+
+
+def inputs(n, m, k, w):
+    return torch.randn(n, m, k, device="cuda"), torch.randn(n, k, w, device="cuda")
+
+
+def reference(a, b):
+    return a @ b
+
+
+def launch(module, a, b):
+    (n, m, k), w = a.shape, b.shape[2]
+    c = torch.empty(n, m, w, device="cuda")
+    module.product[(-(-w // 16), -(-m // 16), n), (16, 16, 1)](a, b, c, n, m, w, k)
+    return c
+"""
+
+
+def test_a_test_that_all_blocks_pass_keeps_no_product_from_its_tiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    first, *_, tiled = rewritten(rewrite, BATCHED, BATCHED_WORKLOAD)
+    assert "batches" not in tiled.kernel.text.split("{", 1)[1]
+    found = {"first": first, "tiled": tiled}
+    files = {name: (one.kernel.text, one.launch.text if one.launch else "") for name, one in found.items()}
+    for name, report in checked(tmp_path, files).items():
+        assert report.ok, (name, report.diagnostics)
+        assert report.emulation is not None
+        assert report.emulation.runs
+    alone = BATCHED.replace("batch >= batches || ", "").replace(
+        "    if (row", "    if (batch >= batches) return;\n    if (row"
+    )
+    assert rewritten(rewrite, alone, BATCHED_WORKLOAD)[-1].label == tiled.label
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("m // 16), n), (16", "m // 16), n + 1), (16"),
+        ("(16, 16, 1)", "(16, 16, 2)"),
+        ("(16, 16, 1)", "(16, 16, 1)](a, b, c, 9, m, w, k)\n    module.product[(2, 2, n), (16, 16, 1)"),
+    ],
+)
+def test_a_test_that_some_block_may_fail_stays(old: str, new: str) -> None:
+    assert old in BATCHED_WORKLOAD
+    assert rewritten(rewrite, BATCHED, BATCHED_WORKLOAD.replace(old, new)) == []
