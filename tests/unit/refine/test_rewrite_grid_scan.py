@@ -97,6 +97,12 @@ def test_launches_in_host_code_are_three_too() -> None:
     assert "    running_of_parts<<<1, 1024>>>(b, count);\n" in one.kernel.text
     assert "    running_before_parts<<<(count + 255) / 256, 256>>>(b, count);\n" in one.kernel.text
     assert rewritten(rewrite, CARRIED + host.replace("    running<<<", "    if (count > 9) running<<<")) == []
+    (one,) = rewritten(rewrite, CARRIED + host.replace("<<<1, 1>>>", "<<<1, 1, 0, stream>>>"))
+    assert "    running_of_parts<<<1, 1024, 0, stream>>>(b, count);\n" in one.kernel.text
+    bytes_too = workload(CARRIED).replace("[1, 1]", "[1, 1, 0]").replace("module.running", 'module["running"]')
+    (one,) = rewritten(rewrite, CARRIED, bytes_too)
+    assert one.launch is not None
+    assert '    module["running_of_parts"][1, 1024, 0](y, x.numel())\n' in one.launch.text
 
 
 @pytest.mark.parametrize(

@@ -71,26 +71,25 @@ class LaunchSite:
         """Return the call, with grid and block.
 
         Raises:
-            LookupError: it is no statement of its own, or says more than grid and block.
+            LookupError: it is no statement of its own.
         """
-        configured = self.grid.parent
-        call = configured.parent if configured is not None else None
+        call = self.grid.parent.parent if self.grid.parent is not None else None
         statement = call.parent if call is not None else None
-        if configured is None or call is None or statement is None or statement.type != "expression_statement":
+        if call is None or statement is None or statement.type != "expression_statement":
             raise LookupError("launch")
-        whole = statement.parent is not None and statement.parent.type in ("block", "compound_statement")
-        if not whole or configured.named_child_count != 2 + self.python:
+        if statement.parent is None or statement.parent.type not in ("block", "compound_statement"):
             raise LookupError("launch")
         return call
 
     def launched(self, kernel: str, other: str, grid: str, block: str, names: Sequence[str]) -> str:
         """Return a launch of another kernel with some of the arguments, written as this one of `kernel`."""
-        given = ", ".join(self.arguments[name] for name in names)
+        given, head = ", ".join(self.arguments[name] for name in names), self.call.children[0]
+        more = self.grid.parent.named_children[2 + self.python :] if self.grid.parent is not None else []
+        sizes = ", ".join([grid, block, *map(text_of, more)])  # with shared memory and a stream
         if not self.python:
-            return f"{other}<<<{grid}, {block}>>>({given})"
-        head = text_of(field(self.call.children[0], "value"))
-        at = head.rindex(kernel)
-        return f"{head[:at]}{other}{head[at + len(kernel) :]}[{grid}, {block}]({given})"
+            return f"{other}<<<{sizes}>>>({given})"
+        before, _, after = text_of(field(head, "value")).rpartition(kernel)
+        return f"{before}{other}{after}[{sizes}]({given})"
 
     def number(self, node: Node) -> int | None:
         """Return a size that is a number, or made of numbers; None for any other."""
