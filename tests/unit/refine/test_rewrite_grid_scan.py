@@ -90,6 +90,12 @@ def test_the_workload_launches_all_three() -> None:
         assert "    return y\n" in one.launch.text
 
 
+def test_launches_keep_tabs() -> None:
+    (one,) = rewritten(rewrite, CARRIED, workload(CARRIED).replace("    ", "\t"))
+    assert one.launch is not None
+    assert "\tmodule.running_of_parts[1, 1024](y, x.numel())\n\tmodule." in one.launch.text
+
+
 def test_launches_in_host_code_are_three_too() -> None:
     host = "void run(const float* a, float* b, int count) {\n    running<<<1, 1>>>(a, b, count);\n}\n"
     (one,) = rewritten(rewrite, CARRIED + host)
@@ -115,11 +121,14 @@ def test_launches_in_host_code_are_three_too() -> None:
         (CARRIED, "out[0] = in[0];", "out[0] = in[0]; out[2] = in[0];"),
         (CARRIED, "out[0] = in[0];", "float first = in[0]; out[0] = first;"),
         (CARRIED, "    }\n", "    }\n    out[0] = 0.0f;\n"),
+        (CARRIED, "in[i] * in[i]", "in[i + threadIdx.x]"),
+        (CARRIED, "in[0];", "in[blockIdx.y];"),
         (CARRIED, "float* out", "int* out"),  # each element is rounded
         (QUADRATIC, "j <= place", "j < place"),
         (QUADRATIC, "unsigned j = 0", "unsigned j = 1"),
         (QUADRATIC, "2 * in[j]", "place * in[j]"),
         (QUADRATIC, "2 * in[j]", "2 * out[j]"),
+        (QUADRATIC, "2 * in[j]", "in[blockIdx.y + j]"),
         (QUADRATIC, "[skip + place] = total", "[skip + place] = total / 2"),
         (QUADRATIC, "[skip + place] = total", "[2 * place] = total"),
     ],

@@ -8,6 +8,7 @@ arrays.
 A thread for each element that adds up all elements up to its own is read as the same.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,11 +19,11 @@ from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.accesses.output_axes import typed_limit
 from kernel_lsp.refine.rewrites.products.naive_product import statements_of
 from kernel_lsp.refine.rewrites.reading.affine import number
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, bare, body_unit, only_returns
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, bare, body_unit, indent_at, only_returns
 from kernel_lsp.refine.rewrites.reading.reductions import TYPES, ZERO
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError, serial_loop
-from kernel_lsp.refine.rewrites.reading.thread_rows import find_thread_rows
+from kernel_lsp.refine.rewrites.reading.thread_rows import find_thread_rows, thread_macros
 from kernel_lsp.refine.rewrites.reductions.carried_sums import with_carried_sums
 from kernel_lsp.refine.rewrites.reductions.scans import added_to, find_scan
 from kernel_lsp.refine.rewrites.reductions.team import block_team
@@ -35,6 +36,7 @@ from kernel_lsp.source.kernel import Kernel, Parameter
 from kernel_lsp.source.text import Edit, Span
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
+_PLACE = r"threadIdx|blockIdx|blockDim|gridDim"
 _PART, _THREADS, _TOTALS = 4096, 256, 1024  # elements of a part, threads for it, and threads for the parts' last values
 
 
@@ -82,8 +84,8 @@ def _by_one_thread(use: MemoryUse) -> _ArrayScan:
     if text_of(field(loop.condition, "operator")) != "<":
         raise NotApplicableError("a running sum of another form")
     own = (scan.variable.declaration, loop.variable.declaration)
-    once, number_ = tuple(n for n in statements[:-1] if n not in own), loop.variable
-    return _ArrayScan(scan.variable, once, number_, loop.start, loop.limit, scan.summand, number_, scan.behind[0])
+    once, counter = tuple(n for n in statements[:-1] if n not in own), loop.variable
+    return _ArrayScan(scan.variable, once, counter, loop.start, loop.limit, scan.summand, counter, scan.behind[0])
 
 
 def _by_all_threads(use: MemoryUse) -> _ArrayScan:
@@ -147,6 +149,9 @@ def _check(use: MemoryUse, found: _ArrayScan) -> None:
     names = [scopes.of(n) for one in nodes for n in walk(one) if n.type == "identifier"]
     if any(v is not None and v.declaration is not None and v not in known for v in names):
         raise NotApplicableError("a variable that only the one kernel has")
+    hidden = "|".join([_PLACE, *(rf"\b{name}\b" for name in thread_macros(scopes.tree.root))])
+    if any(re.search(hidden, text_of(n)) for n in nodes):
+        raise NotApplicableError("something else depends on the thread")
 
 
 def _is_rounded(use: MemoryUse, summand: Node) -> bool:
@@ -304,7 +309,11 @@ class _Kernels:
 
 
 def _pad(node: Node) -> str:
-    return " " * node.start_point.column
+    """Return the white space that begins the line of a node."""
+    root = node
+    while root.parent is not None:
+        root = root.parent
+    return indent_at(text_of(root), node.start_byte - root.start_byte)
 
 
 def _named(use: MemoryUse, node: Node, variable: CudaVariable, text: str) -> str:
