@@ -37,7 +37,7 @@ class Names:
             return None
         path = (*self._stand_for[node.id], *reversed(parts))
         tops = [place for place, name in enumerate(path) if name in ("torch", "triton")]
-        return path[tops[-1] :] if tops and path[0] in ("torch", "triton") else path  # modules within import them too
+        return path[tops[-1] :] if tops else path  # modules within import them too
 
     def is_imported(self, name: str) -> bool:
         """Return True if a name stands for an imported object."""

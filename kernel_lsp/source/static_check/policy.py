@@ -6,12 +6,13 @@ know.
 """
 
 import importlib
-import importlib.util
+import re
 import sys
+import types
 from functools import lru_cache
-from pathlib import Path
 
 from kernel_lsp.source.static_check.findings import words
+from kernel_lsp.source.static_check.installed import is_installed, source_of
 
 PLAIN_MODULES = words(
     "__future__ abc collections contextlib dataclasses enum functools itertools math numbers textwrap torch "
@@ -20,19 +21,21 @@ PLAIN_MODULES = words(
 _LISTED_BY_THEMSELVES = words(
     "copy datetime decimal fractions hashlib heapq json operator random re statistics struct typing_extensions warnings"
 )
-_ALL_OF_THEM = words("apex bisect einops flash_attn numpy packaging tabulate time tqdm")
+_ALL_OF_THEM = words("apex bisect flash_attn numpy time")
 _MEMBERS = {
     "argparse": words(  # its FileType opens files
         "Action ArgumentDefaultsHelpFormatter ArgumentError ArgumentParser ArgumentTypeError BooleanOptionalAction "
         "HelpFormatter MetavarTypeHelpFormatter Namespace ONE_OR_MORE OPTIONAL PARSER REMAINDER "
         "RawDescriptionHelpFormatter RawTextHelpFormatter SUPPRESS ZERO_OR_MORE"
     ),
+    "einops": words("EinopsError asnumpy einsum layers pack parse_shape rearrange reduce repeat unpack"),
     "inspect": words("cleandoc getdoc isclass isfunction"),
     "logging": words(
         "CRITICAL DEBUG ERROR Formatter INFO Logger NullHandler StreamHandler WARNING basicConfig critical debug "
         "error exception getLogger info log warning"
     ),
     "os": words("PathLike cpu_count curdir environ fspath getcwd getenv getpid linesep name path pathsep sep"),
+    "packaging": words("version"),
     "pathlib": words("Path PurePath"),
     "platform": words("machine node processor python_version release system"),
     "pytest": words("approx fail fixture mark param raises skip"),
@@ -40,19 +43,39 @@ _MEMBERS = {
     "sys": words(
         "argv byteorder exit float_info getsizeof hexversion maxsize path platform stderr stdout version version_info"
     ),
+    "tabulate": words("tabulate"),
     "threading": words("Lock RLock"),
+    "tqdm": words("auto tqdm trange"),  # others are threads, processes and messages
     "traceback": words("format_exc print_exc"),
     "types": words("MappingProxyType SimpleNamespace"),
 }
 TOLD_MODULES = _LISTED_BY_THEMSELVES | _ALL_OF_THEM | frozenset(_MEMBERS)
 """Modules whose import is a note."""
+_OWN_WORDS_OF_NUMPY = words("array copy select string trace")
 _OF_NUMPY = words(
     "DataSource compat core ctypeslib distutils f2py fromregex genfromtxt lib load loadtxt memmap rec save "
     "savetxt savez savez_compressed testing"
 )
 _PARTS_OF_TORCH: dict[str, frozenset[str]] = {
     **dict.fromkeys(
-        words("classes futures hub multiprocessing onnx overrides package profiler serialization"), frozenset()
+        words("ao classes export futures hub monitor multiprocessing onnx overrides package profiler serialization"),
+        frozenset(),
+    ),
+    "compiler": words(
+        "allow_in_graph assume_constant_result cudagraph_mark_step_begin disable is_compiling is_dynamo_compiling "
+        "is_exporting reset"
+    ),
+    "cuda": words(
+        "BFloat16Tensor BoolTensor ByteTensor CUDAGraph DoubleTensor Event ExternalStream FloatTensor HalfTensor "
+        "IntTensor LongTensor MemPool OutOfMemoryError Stream StreamContext _DeviceGuard _lazy_init _sleep amp "
+        "can_device_access_peer cudart current_blas_handle current_device current_stream default_generators "
+        "default_stream device device_count device_of empty_cache get_arch_list get_device_capability "
+        "get_device_name get_device_properties get_rng_state graph graph_pool_handle graphs init initial_seed "
+        "ipc_collect is_available is_bf16_supported is_current_stream_capturing is_initialized "
+        "make_graphed_callables manual_seed manual_seed_all max_memory_allocated max_memory_reserved mem_get_info "
+        "memory memory_allocated memory_reserved memory_stats memory_summary nvtx power_draw random "
+        "reset_accumulated_memory_stats reset_max_memory_allocated reset_peak_memory_stats seed seed_all "
+        "set_device set_stream stream streams synchronize temperature use_mem_pool utilization"
     ),
     "distributed": words("get_rank get_world_size is_available is_initialized"),
     "fx": words("wrap"),
@@ -68,8 +91,10 @@ _PARTS_OF_TORCH: dict[str, frozenset[str]] = {
 _OF_EXTENSIONS = words("CUDA_HOME include_paths load load_inline")
 _OF_DYNAMO = words("allow_in_graph config disable graph_break is_compiling mark_dynamic mark_static reset")
 _PARTS_OF_TRITON = words(
-    "backends build compile_module_from_src get_cache_manager get_dump_manager get_override_manager"
+    "backends build compile_module_from_src get_cache_manager get_dump_manager get_override_manager interpreter "
+    "profiler set_gpu_clock"
 )
+_TOOLS_OF_TRITON = words("experimental_descriptor mxfp ragged_tma tensor_descriptor")
 _SHARED_CLASSES = words("autotuner cache compiler cuda driver jit knobs runtime")
 """Parts of torch and triton whose classes and objects the harness relies on."""
 _MODULES_WITHIN = words(
@@ -96,24 +121,35 @@ DEFINED = (DUNDERS - words("__file__ __module__ __name__")) | words(
     "__str__ __sub__ __truediv__"
 )
 """Names with two underscores that may be defined."""
+_RUNNING = (
+    types.AsyncGeneratorType,
+    types.CodeType,
+    types.CoroutineType,
+    types.FrameType,
+    types.GeneratorType,
+    types.TracebackType,
+)
+_OF_THE_INTERPRETER = frozenset(
+    name for kind in _RUNNING for name in dir(kind) if re.match(r"(?:ag|co|cr|f|gi|tb)_", name)
+)
+"""Attributes of code and of what runs it: `gi_code` of a generator makes any function."""
 _REFUSED_NAMES = words(
-    "CUDAPluggableAllocator CodeType ForwardRef FunctionType MethodType ModuleType MonkeyPatch _getframe ag_frame "
-    "asyncio attrgetter bdb bltns builtins change_current_allocator chdir codeop cr_frame ctypes ctypeslib "
-    "currentframe dump evaluate_forward_ref f_back f_builtins f_code f_globals f_locals f_trace faulthandler "
-    "fcntl fdel fget from_file fromfile fset gc genericpath get_annotations get_device_interface "
-    "get_device_module get_field get_type_hints getattr_static getinnerframes getouterframes gi_frame importlib "
-    "importorskip inspect io kernel_lsp linecache load_library make_dataclass meta_path methodcaller mmap modules "
-    "mro multiprocessing open os path_hooks pathlib pdb pickle pkgutil posix posixpath read_bytes read_text "
-    "redirect_stderr redirect_stdout rmdir runpy set_active setprofile settrace shutil singledispatch "
-    "singledispatchmethod socket subprocess symlink_to sys sysconfig tb_frame tb_next tempfile threading tofile "
-    "tracemalloc unlink update_wrapper wraps write_bytes write_text zipimport "
-    "_share_cuda_ jit_cache_hook jit_post_compile_hook kernel_load_end_hook kernel_load_start_hook "
-    "launch_enter_hook launch_exit_hook memory_snapshot register_module_backward_hook "
-    "register_module_buffer_registration_hook register_module_forward_hook register_module_forward_pre_hook "
-    "register_module_full_backward_hook register_module_full_backward_pre_hook "
-    "register_module_module_registration_hook register_module_parameter_registration_hook"
+    "BufferDict CUDAPluggableAllocator CodeType ForwardRef FunctionType MethodType ModuleType MonkeyPatch "
+    "ParameterDict _getframe _share_cuda_ asyncio attrgetter attrname bdb bltns builtins change_current_allocator "
+    "chdir codeop ctypes ctypeslib currentframe debug_dump dump evaluate_forward_ref exec_module faulthandler fcntl "
+    "fdel fget find_loader find_module find_spec from_file from_ipc_handle fromfile fset gc genericpath "
+    "get_annotations get_device_interface get_device_module get_field get_type_hints getattr_static getinnerframes "
+    "getouterframes global_enum importlib importorskip inspect io ipc_handle jit_cache_hook jit_post_compile_hook "
+    "kernel_load_end_hook kernel_load_start_hook kernel_lsp launch_enter_hook launch_exit_hook linecache "
+    "load_library load_module makeRecord make_dataclass memory_snapshot meta_path methodcaller mmap module_finder "
+    "module_from_spec modules mro multiprocessing open os path_hooks pathlib pdb pickle pkgutil posix posixpath "
+    "read_bytes read_text redirect_stderr redirect_stdout rmdir runpy set_active setprofile settrace shutil "
+    "singledispatch singledispatchmethod socket subprocess symlink_to sys sysconfig tempfile threading tofile "
+    "tracemalloc unlink update_wrapper wraps write_bytes write_text zipimport"
 )
 """Attributes that no kernel needs, since they lead out of the file or write files."""
+_HOOK_OF_ALL = re.compile(r"register_(?:module|optimizer)_\w*hook")
+"""Functions by which code runs beside the layers and optimisers of others."""
 _OF_TORCHS_CORE = ((), ("_cuda_getCurrentRawStream",))
 """Names that may follow `torch._C`."""
 
@@ -131,18 +167,43 @@ def violation_to_member(path: tuple[str, ...], *, builds: bool) -> str | None:
         path: the dotted name, of which only the last part is judged.
         builds: True if the version may build extensions of torch.
     """
+    said = _violation_by_lists(path, builds=builds)
+    is_listed = path[0] in sys.stdlib_module_names or (path[0] in _MEMBERS and len(path) == 2)
+    source = source_of(path) if said is None and not is_listed else None
+    if source is not None and _is_out_of_reach(source):
+        return f"reaches for `{'.'.join(path)}`, which is `{'.'.join(source)}`"
+    return said
+
+
+def _violation_by_lists(path: tuple[str, ...], *, builds: bool) -> str | None:
     dotted, last = ".".join(path), path[-1]
     if path[0] == "torch":
         return _violation_to_torch(path, builds=builds)
     if path[0] == "triton":
-        if (last in _FOREIGN and not _is_installed(path)) or last == "_C":
+        tells = path[1:2] == ("_internal_testing",) and all(name.startswith("is_") for name in path[2:])
+        private = not tells and path[1:2] != ("language",) and any(map(_is_private, path[1:]))
+        if (last in _FOREIGN and not is_installed(path)) or private:
             return f"reaches for `{dotted}`"
-        return f"uses `{dotted}`" if last in _PARTS_OF_TRITON else None
-    if path[0] == "numpy" and (last in _OF_NUMPY or last in sys.stdlib_module_names - words("random")):
+        tool = path[1:2] == ("tools",) and not _TOOLS_OF_TRITON.issuperset(path[2:3])
+        return f"uses `{dotted}`" if tool or last in _PARTS_OF_TRITON else None
+    if path[0] == "numpy" and (last in _OF_NUMPY | (_FOREIGN - _OWN_WORDS_OF_NUMPY) or any(map(_is_private, path))):
         return f"reaches for `{dotted}`"
     if len(path) == 2 and not _offers(path[0], last):
         return f"reaches for `{dotted}`"
     return None
+
+
+def _is_out_of_reach(source: tuple[str, ...]) -> bool:
+    """Return True if what a module imported for itself is nothing that host code may import."""
+    if source[0] == "builtins":
+        return source[-1] in BUILTINS or len(source) == 1
+    if violation_to_module(source[0]) is not None or is_refused(source[-1]):
+        return True
+    return source[0] not in PLAIN_MODULES if len(source) == 1 else violation_to_member(source, builds=False) is not None
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
 
 
 def _violation_to_torch(path: tuple[str, ...], *, builds: bool) -> str | None:
@@ -159,7 +220,11 @@ def _violation_to_torch(path: tuple[str, ...], *, builds: bool) -> str | None:
             return None if set(path[3:4]) <= _OF_EXTENSIONS else f"reaches for `{dotted}`"
         if not allowed or (len(path) > 2 and path[2] not in allowed):
             return f"uses `{'.'.join(path[:3])}`"
-    if last in _FOREIGN and not _is_installed(path):
+        if path[1:3] == ("cuda", "memory") and not allowed.issuperset(path[3:4]):
+            return f"uses `{dotted}`"
+    if _reaches_for_private(path):
+        return f"reaches for `{dotted}`"
+    if last in _FOREIGN and not is_installed(path):
         return f"reaches for `{dotted}`"
     if last in _FILES_OF_TORCH:
         return f"reads or writes files with `{dotted}`"
@@ -168,9 +233,20 @@ def _violation_to_torch(path: tuple[str, ...], *, builds: bool) -> str | None:
     return None
 
 
+def _reaches_for_private(path: tuple[str, ...]) -> bool:
+    """Return True if a dotted name of torch has private parts that are no operators, layers or members of a class."""
+    part = "".join(path[1:2])
+    if part in ("_C", "_dynamo", "ops") or part[:1].isupper():
+        return False
+    if part == "nn":
+        return any(name.startswith("_global") for name in path)
+    return any(_is_private(name) and name not in _PARTS_OF_TORCH["cuda"] for name in path[2:])
+
+
 def is_refused(name: str, path: tuple[str, ...] | None = None) -> bool:
     """Return True if attributes of that name are refused; `path` is the dotted name, if it was imported."""
-    return name in _REFUSED_NAMES and path != ("torch", "nn", "modules")
+    refused = name in _REFUSED_NAMES or name in _OF_THE_INTERPRETER or _HOOK_OF_ALL.fullmatch(name) is not None
+    return refused and path != ("torch", "nn", "modules")
 
 
 def note_on_member(path: tuple[str, ...]) -> str | None:
@@ -191,7 +267,7 @@ def is_module(path: tuple[str, ...]) -> bool:
         return True
     if path[0] == "numpy":
         return path[1:] in (("linalg",), ("fft",), ("random",), ("ma",))
-    return path[0] in ("torch", "triton") and (path[-1] in _MODULES_WITHIN or _is_installed(path))
+    return path[0] in ("torch", "triton") and (path[-1] in _MODULES_WITHIN or is_installed(path))
 
 
 def leads_to_a_class(path: tuple[str, ...]) -> bool:
@@ -209,16 +285,6 @@ def leads_to_a_class(path: tuple[str, ...]) -> bool:
 def leads_to_a_shared_class(path: tuple[str, ...]) -> bool:
     """Return True if a dotted name may be a class or an object that the harness relies on."""
     return leads_to_a_class(path) and not _SHARED_CLASSES.isdisjoint(path[1:-1]) and path[-1][:1].isupper()
-
-
-@lru_cache
-def _is_installed(path: tuple[str, ...]) -> bool:
-    try:
-        found = importlib.util.find_spec(path[0])  # of a top-level name, so nothing is imported
-    except (ImportError, ValueError):
-        return False
-    folders = [Path(folder, *path[1:]) for folder in (found.submodule_search_locations or ())] if found else []
-    return any(base.with_name(f"{base.name}.py").is_file() or (base / "__init__.py").is_file() for base in folders)
 
 
 @lru_cache

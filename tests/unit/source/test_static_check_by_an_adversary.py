@@ -407,3 +407,40 @@ def test_hooks_and_memory_of_the_whole_process_are_refused(attempt: str, honest:
     workload = SourceFile(Path("w.py"), "")
     assert check_python(version(USUAL + attempt), version(USUAL), workload).violations != ()
     assert check_python(version(USUAL + honest), version(USUAL), workload).violations == ()
+
+
+ELSEWHERE = [
+    ("torch.cuda.amp.common.find_spec('gc')", "torch.cuda.amp.autocast()"),
+    ("from torch.cuda.amp.common import find_spec", "from torch.cuda.amp import custom_fwd"),
+    ("torch.cuda.tunable.mp.Process(target=f)", "torch.cuda.current_stream().synchronize()"),
+    ("torch.cuda.graphs._cuda_driver", "torch.cuda.CUDAGraph()"),
+    ("torch.cuda._utils._get_gpu_runtime_library()", "torch.cuda._sleep(100)"),
+    ("torch.cuda.memory._snapshot()", "torch.cuda.memory.memory_allocated()"),
+    ("torch.cuda.memory.caching_allocator_delete(x.data_ptr())", "torch.cuda.empty_cache()"),
+    ("torch.xpu.cast(a, b)", "torch.xpu.is_available()"),
+    ("torch.export.export(m, (x,)).graph_module", "torch.jit.script(f)"),
+    ("torch.compiler.load_cache_artifacts(b)", "torch.compiler.is_compiling()"),
+    ("torch.nn.modules.module._global_forward_hooks.update(d)", "from torch.nn.modules.batchnorm import _BatchNorm"),
+    ("torch.optim.optimizer.register_optimizer_step_pre_hook(f)", "torch.optim.SGD([w], 0.1)"),
+    ("triton.language.extra.module_finder.find_spec('gc')", "from triton.language.extra.cuda import libdevice"),
+    ("triton.runtime._async_compile.Executor", "triton.runtime.driver.active.utils"),
+    ("triton.testing.set_gpu_clock()", "triton.testing.do_bench(f)"),
+    ("triton.tools.disasm.extract(a, b)", "from triton.tools.tensor_descriptor import TensorDescriptor"),
+    ("from triton._internal_testing import run_in_process", "from triton._internal_testing import is_cuda"),
+    ("from tqdm.contrib.concurrent import thread_map", "from tqdm import tqdm\nfor i in tqdm(x): ..."),
+    ("from tqdm import TMonitor", "from tqdm.auto import trange"),
+    ("import einops\neinops.einops.torch.save", "import einops\neinops.rearrange(x, 'a b -> b a')"),
+    ("import packaging.tags\npackaging.tags.platform", "from packaging import version\nversion.parse('1')"),
+    ("import numpy as np\nnp._core.multiarray", "import numpy as np\nnp.array([1]), np.copy(x), np.select([a], [b])"),
+    ("import logging.config", "import collections\ncollections.defaultdict(list)"),
+    ("torch.cuda.Event.from_ipc_handle(0, h)", "torch.cuda.Event(enable_timing=True)"),
+]
+"""Ways into modules that modules of torch, Triton and others have imported or keep for themselves."""
+
+
+@pytest.mark.parametrize(
+    ("attempt", "honest"), [pytest.param(*pair, id=pair[0].splitlines()[-1][:50]) for pair in ELSEWHERE]
+)
+def test_what_modules_keep_for_themselves_is_refused_and_what_they_offer_is_not(attempt: str, honest: str) -> None:
+    assert of_kernel(attempt) != []
+    assert of_kernel(honest) == []
