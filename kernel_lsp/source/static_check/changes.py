@@ -13,6 +13,11 @@ _HARMLESS = words(
     "requires_grad training weight"
 )
 """Attributes of tensors, layers, configurations and functions that no other code relies on."""
+_OF_A_KERNEL = words(
+    "ASTSource CompiledKernel _fn_name _src create_binder device_caches pre_run_hooks raw_src src supported_modules "
+    "supported_python_builtins used_global_vals"
+)
+"""Attributes by which Triton finds a kernel's text, names and compiled code."""
 _LONGEST = 60  # characters of an expression in a message
 
 
@@ -41,7 +46,7 @@ class AssignmentRules:
             yield Violation(node.lineno, f"changes `{'.'.join(path)}`")
         elif name.startswith("__") and name.endswith("__") and name not in policy.DEFINED | _HARMLESS:
             yield Violation(node.lineno, f"defines `{name}`")
-        elif policy.is_refused(name):
+        elif policy.is_refused(name) or (name in _OF_A_KERNEL and not self._methods.is_own(of)):
             yield Violation(node.lineno, f"changes `{_written(node)}`")
         elif not (name in _HARMLESS or self._is_own(of)):
             refused = foreign or self._comes_from_import(of)

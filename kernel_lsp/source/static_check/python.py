@@ -9,6 +9,7 @@ from kernel_lsp.source.static_check import policy
 from kernel_lsp.source.static_check.annotations import annotation_violations
 from kernel_lsp.source.static_check.changes import AssignmentRules
 from kernel_lsp.source.static_check.findings import Finding, Violation
+from kernel_lsp.source.static_check.makers import maker_violations
 from kernel_lsp.source.static_check.methods import Methods
 from kernel_lsp.source.static_check.names import Names
 from kernel_lsp.source.static_check.reading import Reading
@@ -47,6 +48,7 @@ def python_findings(
         *reading.findings(),
         *methods.violations(foreign=foreign),
         *annotation_violations(names, methods),
+        *maker_violations(names, methods),
         *AssignmentRules(names, methods).findings(foreign=foreign),
     }
     return tuple(sorted(found, key=lambda finding: (finding.line, finding.what)))

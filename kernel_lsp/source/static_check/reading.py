@@ -18,11 +18,12 @@ _FORMAT = re.compile(r"\{\w*(?:\.\w+|\[[^\]{}]*\])*\.__\w+")
 _METACLASSES = (("abc", "ABCMeta"), ("enum", "EnumMeta"), ("enum", "EnumType"))
 _READING_VARIABLES = words("copy get items keys values")
 _ADDING_TO_PATH = words("append extend insert")
+_NAMING = words("add_argument set_defaults")
 _PARSING = words("parse_args parse_intermixed_args parse_known_args")
 _COMPILER_OPTION = re.compile(r"--?(?:wrapper|fplugin\b.*|i?plugindir\b.*|specs\b.*|ccbin\b.*|compiler-bindir\b.*)")
 _SPECIAL = re.compile(r"-*(__\w+__)")
 _NAMED_BY_TEXT = policy.DUNDERS | policy.DEFINED | {"__main__"}
-_OF_A_MAPPING = (("types", "SimpleNamespace"), ("argparse", "Namespace"))
+_NAMESPACES_OF_TORCH = words("_c10d_functional aten c10d inductor mkldnn prim prims profiler quantized rngprims")
 _OF_A_CLASS = words("__module__ __name__ __qualname__")
 
 
@@ -118,15 +119,24 @@ class Reading:
         above = self._names.parents.get(id(node))
         if policy.is_refused(name, self._names.path(node)):
             call = above if isinstance(above, ast.Call) and above.func is node else None
-            if not (call is not None and _is_usual(name, call)):
+            if not (call is not None and self._is_usual(name, call)):
                 yield Violation(node.lineno, f"reaches for `{name}`")
         elif name == "__class__":
             if not (isinstance(above, ast.Attribute) and above.attr in _OF_A_CLASS):
                 yield Violation(node.lineno, "reaches for `__class__`")
+        elif name in _NAMING and not (isinstance(above, ast.Call) and above.func is node):
+            yield Violation(node.lineno, f"hands round `{name}`")
         elif self._is_private_call(above, node, name, of):
             yield Violation(node.lineno, f"calls the private `{name}`")
         else:
             yield from self._of_private(node.lineno, name, of)
+
+    def _is_usual(self, name: str, call: ast.Call) -> bool:
+        """Return True if the call makes a refused name harmless: `net.modules()`, a decorator `@functools.wraps(f)`."""
+        above = self._names.parents.get(id(call))
+        if name == "wraps" and isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return call in above.decorator_list and len(call.args) == 1 and not call.keywords
+        return name == "modules"
 
     def _is_private_call(self, above: ast.AST | None, node: ast.AST, name: str, of: Origin) -> bool:
         """Return True if a private method of others is given arguments: one of torch's takes any address for memory."""
@@ -192,6 +202,10 @@ class Reading:
             yield (Note if path[2] in _ADDING_TO_PATH else Violation)(node.lineno, "changes `sys.path`")
         elif path[-1:] == ("__init__",) and not (node.args and self._methods.is_own(node.args[0])):
             yield Violation(node.lineno, f"calls `{'.'.join(path)}` on what is no object of its own")
+        elif path == ("torch", "compile") and not all(map(_is_an_option, node.keywords)):
+            yield Violation(node.lineno, "has torch compile by code of its own")
+        elif path[:2] == ("torch", "library") and node.args and _is_of_torch(node.args[0]):
+            yield Violation(node.lineno, "registers something for an operator of torch")
         elif path == ("logging", "basicConfig") and any(keyword.arg in ("filename", None) for keyword in node.keywords):
             yield Violation(node.lineno, "writes a file with `logging.basicConfig`")
 
@@ -205,7 +219,7 @@ class Reading:
         """
         called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         for keyword in node.keywords:
-            if keyword.arg is None and (path in _OF_A_MAPPING or called == "set_defaults"):
+            if keyword.arg is None and (path == ("copy", "replace") or called == "set_defaults"):
                 yield Violation(node.lineno, "gives an object attributes by computed names")
             elif keyword.arg == "fromfile_prefix_chars":
                 yield Violation(node.lineno, "reads options from files")
@@ -255,10 +269,17 @@ def _shows_its_beginning(name: ast.expr) -> bool:
             return False
 
 
+def _is_an_option(keyword: ast.keyword) -> bool:
+    """Return True if an argument of `torch.compile` names its backend by a text, or is none that chooses it."""
+    return keyword.arg is not None and (keyword.arg != "backend" or isinstance(keyword.value, ast.Constant))
+
+
+def _is_of_torch(operator: ast.expr) -> bool:
+    """Return True if an operator may be one of torch's own: by its name, or by a name that is computed."""
+    if isinstance(operator, ast.Constant):
+        return str(operator.value).partition("::")[0] in _NAMESPACES_OF_TORCH
+    return not isinstance(operator, ast.Name)
+
+
 def _fills_an_object(call: ast.Call) -> bool:
     return len(call.args) > 1 or any(keyword.arg in ("namespace", None) for keyword in call.keywords)
-
-
-def _is_usual(name: str, call: ast.Call) -> bool:
-    """Return True if the call makes a refused name harmless: `net.modules()`, `functools.wraps(function)`."""
-    return name == "modules" or (name == "wraps" and len(call.args) == 1 and not call.keywords)

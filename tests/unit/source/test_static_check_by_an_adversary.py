@@ -409,6 +409,69 @@ def test_hooks_and_memory_of_the_whole_process_are_refused(attempt: str, honest:
     assert check_python(version(USUAL + honest), version(USUAL), workload).violations == ()
 
 
+PLAIN = "class Plain:\n    pass\n"
+ENUM = "import enum\n"
+ORDER = ENUM + "class Order(enum.Enum):\n    ROWS = 1\n"
+LAYER = "class A(torch.nn.Module):\n    def f(self, k, d):\n        {}"
+KERNEL = "@triton.jit\ndef kernel(x): ...\n"
+
+MAKERS = [
+    (PLAIN + "type(Plain)('P', (), d)", PLAIN + "x = Plain()\ntype(x)()"),
+    (PLAIN + "T = type(Plain)\nT('P', (), d)", PLAIN + "type(x) in (Plain, int)"),
+    (PLAIN + "make(type(Plain))", PLAIN + "raise TypeError('no number: %s' % type(x))"),
+    (PLAIN + "class M(type(Plain)): ...", PLAIN + "class M(Plain): ..."),
+    ("class M(type): ...", "class M(torch.nn.Module): ..."),
+    ("import abc\nabc.ABCMeta('P', (), d)", "import abc\nclass A(metaclass=abc.ABCMeta): ..."),
+    ("import abc\nclass M(abc.ABCMeta): ...", "import abc\nclass A(abc.ABC): ..."),
+    (ENUM + "enum.Enum('P', {'__' + n: d})", ENUM + "enum.Enum('P', 'ROWS COLUMNS')"),
+    (ENUM + "enum.Enum.__call__('P', d)", ORDER + "Order(1), Order['ROWS'], list(Order)"),
+    (ENUM + "class E(enum.Enum): ...\nE('P', d)", ENUM + "class E(str, enum.Enum):\n    A = 'a'\nE('a')"),
+    (ENUM + "def make(c): ...\nmake(enum.IntEnum)", ORDER + "def make(c): ...\nmake(Order)"),
+    (ENUM + "enum.Enum('P', ['synchronize'], module='torch.cuda')", ENUM + "enum.IntFlag('P', ['A', 'B'])"),
+    (IMPORTS + "[SimpleNamespace][0](**d)", IMPORTS + "x: SimpleNamespace = SimpleNamespace(a=1)"),
+    (IMPORTS + "class N(SimpleNamespace): ...\nN(**d)", IMPORTS + "class N(SimpleNamespace): ...\nN(a=1)"),
+    (IMPORTS + "SimpleNamespace({'__' + n: d})", IMPORTS + "isinstance(x, SimpleNamespace)"),
+    ("import copy\ncopy.replace(x, **d)", "import copy\ncopy.copy(x)"),
+    (
+        IMPORTS + "p = argparse.ArgumentParser()\nadd = p.add_argument",
+        IMPORTS + "argparse.ArgumentParser().add_argument('n')",
+    ),
+    ("import logging\nlogging.info('x', extra={'__' + n: d})", "import logging\nlogging.info('x', extra={'rows': 1})"),
+    ("import logging\nlogging.getLogger('x').makeRecord", "import logging\nlogging.getLogger('x').warning('y')"),
+    (LAYER.format("self._buffers[k] = d"), LAYER.format("return self._buffers['x']")),
+    (LAYER.format("self._modules.update(d)"), LAYER.format("return list(self._modules.values())")),
+    (LAYER.format("put(self._parameters)"), LAYER.format("self._modules = {}\n        self._modules[k] = d")),
+    ("torch.nn.ParameterDict({'__' + n: d})", "torch.nn.ParameterList([w])"),
+]
+"""Ways to make classes, or objects with attributes, of names that are computed."""
+
+RUNS = [
+    ("g = (i for i in x)\ng.gi_code", "g = (i for i in x)\nnext(g)"),
+    ("async def f(): ...\nf().cr_code.replace(co_names=n)", "def f():\n    yield 1\nf().close()"),
+    ("import functools\nfunctools.wraps(mine)(watch)", "import functools\n@functools.wraps(f)\ndef g(): ..."),
+    ("import functools\nclass A:\n    @functools.cached_property\n    def p(self): ...\nA.p.attrname = n", ORDER),
+    (ORDER + "enum.global_enum(Order)", ORDER + "@enum.unique\nclass E(enum.Enum):\n    A = 1"),
+    ("torch.compile(f, backend=g)", "torch.compile(f, backend='inductor', fullgraph=True)"),
+    ("torch.compile(f, **options)", "@torch.compile\ndef f(x): ..."),
+    (KERNEL + "kernel._src = text", KERNEL + "kernel.tuned = True"),
+    (KERNEL + "other = kernel\nother.src = text", "class A:\n    def __init__(self):\n        self.src = 1"),
+    ("torch.library.register_autograd('aten::clone', f)", "torch.library.register_autograd('own::f', f)"),
+    (
+        "torch.library.register_fake(n + '::clone', f)",
+        "@torch.library.custom_op('own::f', mutates_args=())\ndef f(x): ...",
+    ),
+]
+"""Ways to run, or have others run, code that the text does not show."""
+
+
+@pytest.mark.parametrize(
+    ("attempt", "honest"), [pytest.param(*pair, id=pair[0].splitlines()[-1][:50]) for pair in (*MAKERS, *RUNS)]
+)
+def test_what_makes_and_runs_by_name_is_refused_and_what_shows_its_names_is_not(attempt: str, honest: str) -> None:
+    assert of_kernel(attempt) != []
+    assert of_kernel(honest) == []
+
+
 ELSEWHERE = [
     ("torch.cuda.amp.common.find_spec('gc')", "torch.cuda.amp.autocast()"),
     ("from torch.cuda.amp.common import find_spec", "from torch.cuda.amp import custom_fwd"),
