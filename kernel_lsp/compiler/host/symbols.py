@@ -6,19 +6,22 @@ loader has to resolve cannot be hidden. The layout is that of the System V ABI, 
 
 import re
 
-from kernel_lsp.compiler.machine_code.elf import read_sections, read_symbols
+from kernel_lsp.compiler.machine_code.elf import ElfSymbol, Section, read_sections, read_symbols
 from kernel_lsp.compiler.machine_code.symbols import demangle
 
 _UNDEFINED = 0  # SHN_UNDEF
+_RESERVED = 0xFF00  # SHN_LORESERVE
+_OBJECT = 1  # STT_OBJECT
+_EXECUTABLE = 4  # SHF_EXECINSTR
 _VERSION = re.compile(r"@.*")
-_LOADER = r"dl(?:m?open|v?sym|close|info|addr1?|_iterate_phdr)|_r_debug|__libc_dl\w+|_dl_\w+"
+_LOADER = r"dl(?:m?open|v?sym|close|info|addr1?|_iterate_phdr)|_r_debug|_rtld_global\w*|__libc_dl\w+|_dl_\w+"
 _MEMORY = (
     r"p?(?:key_)?mprotect|mmap(?:64)?|mremap|munmap|remap_file_pages|memfd_create|shm_open|shmat|mseal"
     r"|process_vm_(?:read|write)v|ptrace"
 )
 _PROCESSES = (
     r"_?[vV]?[fF]ork|(?:__)?clone[23]?|posix_spawnp?|f?exec(?:l|le|lp|v|ve|vp|vpe|veat)|system|p?open|prctl|arch_prctl"
-    r"|syscall|_exit|_Exit|quick_exit|kill|tgkill|setns|unshare|daemon"
+    r"|syscall|_exit|_Exit|quick_exit|kill|tgkill|setns|unshare|daemon|wordexp|posix_openpt|openpty|forkpty"
 )
 _THREADS = r"pthread_create|thrd_create|GOMP_\w+|pthread_(?:kill|cancel|setaffinity_np|setschedparam)|sched_set\w+"
 _FILES = (
@@ -32,12 +35,13 @@ _SETTINGS = (
 _PYTHON = (
     r"PyRun_\w+|PyImport_\w+|PyEval_(?:EvalCode\w*|EvalFrame\w*|SetProfile\w*|SetTrace\w*|GetGlobals|GetLocals|GetFrame\w*)"
     r"|_?Py_Compile\w+|PySys_\w+|PyGC_\w+|PyObject_GC_Get\w+|PyUnstable_\w+|PyMarshal_\w+|PyCode_New\w*|PyFunction_\w+"
-    r"|PyThreadState_SetAsyncExc|PyInterpreterState_(?:Head|Next|Main)"
+    r"|PyThreadState_SetAsyncExc|PyInterpreterState_(?:Head|Next|Main)|Py_AddPendingCall|Py_AtExit|Py_NewInterpreter\w*"
+    r"|Py_Finalize\w*|PyMem_SetAllocator|PyObject_SetArenaAllocator|PyOS_\w+"
 )
 _CUDA = (
     r"cudaThreadExchangeStreamCaptureMode|cuThreadExchangeStreamCaptureMode|cudaCtxResetPersistingL2Cache"
     r"|cuCtxResetPersistingL2Cache|cudaDeviceSetLimit|cuCtxSetLimit|cudaDeviceReset|cuDevicePrimaryCtxReset\w*"
-    r"|cudaDeviceSetCacheConfig|cuCtxSetCacheConfig|cupti\w+"
+    r"|cudaDeviceSetCacheConfig|cuCtxSetCacheConfig|cu(?:da)?DeviceSetMemPool|cu(?:da)?GetExportTable|cupti\w+|nvml\w+"
 )
 _CALLED_BACK = (
     r"cu(?:da)?LaunchHostFunc\w*|cu(?:da)?StreamAddCallback\w*|cu(?:da)?UserObjectCreate"
@@ -55,6 +59,8 @@ _OF_C = re.compile(
 _OF_CPP = re.compile(
     r"std::thread::_M_start_thread|std::basic_(?:i|o)?f(?:stream|ilebuf)\b.*|std::filesystem::.*"
     r"|at::DynamicLibrary::.*|at::Context::set\w+|torch::jit::(?:load|import_\w+)|c10::impl::OperatorEntry.*"
+    r"|at::(?:add(?:Global|ThreadLocal)Callback|launch|intraop_launch)\b.*|at::SavedTensorDefaultHooks::.*"
+    r"|c10::(?:Set\w+|ThreadPool::.*|TaskThreadPool::.*|Dispatcher::(?:register|add)\w+|RegisterOperators::.*)"
 )
 
 
@@ -67,17 +73,37 @@ def undefined_symbols(library: bytes) -> frozenset[str]:
     Raises:
         ValueError: it is not a 64-bit ELF image with a table of dynamic symbols.
     """
-    try:
-        sections = read_sections(library)
-        tables = [section for section in sections if section.name == ".dynsym"]
-        symbols = [symbol for table in tables for symbol in read_symbols(table, sections)]
-    except Exception as error:  # struct.error, IndexError and others that a damaged image may raise
-        raise ValueError("the built library is not a readable ELF image") from error
-    if not tables:
-        raise ValueError("the built library has no table of dynamic symbols")
+    _, symbols = _read(library, ".dynsym")
     return frozenset(
         _VERSION.sub("", symbol.name) for symbol in symbols if symbol.section == _UNDEFINED and symbol.name
     )
+
+
+def _read(library: bytes, table: str) -> tuple[list[Section], list[ElfSymbol]]:
+    """Return a library's sections, and the symbols of a table that it must have."""
+    try:
+        sections = read_sections(library)
+        tables = [section for section in sections if section.name == table]
+        symbols = [symbol for found in tables for symbol in read_symbols(found, sections)]
+    except Exception as error:  # struct.error, IndexError and others that a damaged image may raise
+        raise ValueError("the built library is not a readable ELF image") from error
+    if not tables:
+        raise ValueError(f"the built library has no `{table}`, its table of symbols")
+    return sections, symbols
+
+
+def data_in_code(library: bytes) -> tuple[str, ...]:
+    """Return the variables of a built library that lie among its instructions, which could run as such.
+
+    Args:
+        library: the ELF image.
+
+    Raises:
+        ValueError: see `undefined_symbols`.
+    """
+    sections, symbols = _read(library, ".symtab")
+    found = (symbol for symbol in symbols if symbol.kind == _OBJECT and 0 < symbol.section < _RESERVED)
+    return tuple(sorted(demangle(one.name) for one in found if sections[one.section].flags & _EXECUTABLE))
 
 
 def forbidden_symbols(library: bytes, baseline: bytes | None = None) -> tuple[str, ...]:

@@ -17,12 +17,13 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class ElfSymbol:
-    """One symbol: its name, the number of its section, its offset in that section, and its size in bytes."""
+    """One symbol: its name, the number of its section, its offset in that section, its size in bytes, and its type."""
 
     name: str
     section: int
     value: int
     size: int = 0
+    kind: int = 0
 
 
 def read_sections(image: bytes | bytearray) -> list[Section]:
@@ -46,8 +47,8 @@ def read_symbols(table: Section, sections: list[Section]) -> list[ElfSymbol]:
     """Return the symbols of the symbol table `table`, by number; raises as `read_sections`."""
     strings = bytes(sections[table.link].data)
     return [
-        ElfSymbol(read_string(strings, name), section, value, size)
-        for name, _, _, section, value, size in struct.iter_unpack("<IBBHQQ", table.data)
+        ElfSymbol(read_string(strings, name), section, value, size, kind & 0xF)
+        for name, kind, _, section, value, size in struct.iter_unpack("<IBBHQQ", table.data)
     ]
 
 

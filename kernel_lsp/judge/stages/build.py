@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from kernel_lsp.compiler.builds.extension import ExtensionBuild
-from kernel_lsp.compiler.host.symbols import forbidden_symbols
+from kernel_lsp.compiler.host.symbols import data_in_code, forbidden_symbols
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.errors import CannotJudgeError
 from kernel_lsp.judge.building import Built
@@ -49,8 +49,14 @@ def _check_host_code(context: Context, built: Built) -> Ruling | None:
     for extension in built.extensions:
         try:
             named = forbidden_symbols(library, known) if (library := _library(extension)) is not None else ()
+            placed = data_in_code(library) if library is not None else ()
         except ValueError as error:
             return rejected(f"the host code of `{extension.name}` cannot be read: {error}")
+        if placed:
+            return rejected(
+                f"the host code of `{extension.name}` has `{placed[0]}` among its instructions, where data could run "
+                "as code: nothing was run"
+            )
         if named:
             return rejected(
                 f"the host code of `{extension.name}` calls {', '.join(f'`{name}`' for name in named[:3])}, which the "

@@ -39,6 +39,27 @@ _OBJECTIONS = re.compile(
     | \b(?:py|pybind11)\s*::\s*(?:eval\w*|exec|globals|module_?\s*::\s*import)\b(?=\s*[(<])
     | \bmodule_\s*::\s*import\b | \bkernel_lsp\b(?=\s*::)"""
 )
+_INNER = re.compile(
+    r"""(?x)\b(?:_GLOBAL_OFFSET_TABLE_ | _DYNAMIC | __ehdr_start | __executable_start | _r_debug | _rtld_global\w*
+    | __builtin_(?:frame|return)_address | __builtin_extract_return_addr)\b
+    | (?:->|\.)\s*tp_[a-z]\w*\s*=(?!=) | \b(?:py|pybind11)\s*::\s*(?:get|set|del)attr\b
+    | \bLibrary\s*::\s*(?:DEF|FRAGMENT|IMPL)\b"""
+)
+"""Ways to the loader's tables, the stack and the slots of Python's types, and operators registered by hand."""
+_SECTION = re.compile(r"(?:__attribute(?:__)?|\bgnu\s*::|\bclang\s*::)[^;{}]{0,200}?\b(?:__section__|section)\s*\(")
+_READS_A_FILE = re.compile(r"^[ \t]*#\s*(?:embed\b|include(?:_next)?\s*[\"<]/)", re.MULTILINE)
+_REGISTERS = re.compile(r"\bTORCH_LIBRARY(?:_IMPL|_FRAGMENT)?\s*\(\s*(\w+)\s*,")
+_OF_TORCH = re.compile(r"_|aten|c10\w*|_c10\w*|prims?|rngprims|quantized|mkldnn\w*|inductor|profiler")
+_DEFINED_AS = r"^[ \t]*#[ \t]*define[ \t]+{}[ \t]+(\w+)"
+_ENTRY = re.compile(r"\b(cu(?:da)?Get(?:DriverEntryPoint|ProcAddress)\w*)\b(?!_t\b)")
+_OPENING = re.compile(r"\s*\(")
+_ENTRIES = re.compile(
+    r"cu(?:TensorMap\w+|\w*Get(?:Attributes?|Count|Error\w+|Name|Properties|Version)\w*|Launch(?:Cooperative)?Kernel\w*"
+    r"|(?:Func|Kernel|Library|Module|Multicast|Occupancy)\w+)"
+)
+"""Functions of the driver that host code may ask for by name."""
+_COMPUTED_ATTRIBUTE = re.compile(r"(?:\.|->)\s*attr\s*\(\s*(?![\s\"])")
+_BINDS_PYTHON = re.compile(r"\b(?:py|pybind11)\s*::|\bPyObject\b")
 _NOTES = re.compile(
     r"""(?x)\bstd\s*::\s*(?:async|jthread|thread|[io]?fstream|filesystem)\b
     | (?<![.\w:>])(?:::\s*)?(?:_?_exit|exec[lv]\w*|fopen|fork|getenv|kill|mmap|open|popen|setenv|sigaction|signal
@@ -56,9 +77,20 @@ _OF_THE_HOST = re.compile(
     | globl|symver|hidden)\b(?![.:])"""
 )
 """Instructions, registers and directives of x86 and ARM that PTX does not have."""
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_STATEMENTS = re.compile(r"[;\n{}]|(?<!:):(?!:)")
+_GUARD = re.compile(r"@!?%{0,2}\w+\s+")
+_OF_PTX = re.compile(
+    r"""(?xs)(?!\w+\.(?:s|d8|d32)\b|b\.) [a-z]\w*\.[\w.:]+ .*  # a type or a kind behind a dot, as none of x86 has
+    | (?:bra|brkpt|call\s*\(|exit|ret|trap)\b .* | (?:pause|yield|nop|[lms]fence|rdtscp?)
+    | \.(?:align|branchtargets|callprototype|calltargets|const|global|loc|local|param|pragma|pred|reg|shared)\b .*
+    | [^\w.] .* | \d .* | [\w$%]+ (?:\s*[,|]\s*[\w$%]+)* \s* ,?"""  # the last are operands and labels
+)
+"""A statement of PTX, or part of one; and how a host waits."""
 _OF_ANY_STRING = re.compile(
     r"""(?x)(?:\A|[;\n])\s*(?:(?:syscall|sysenter|svc\s+\#?\d+)\s*(?:[;\n]|\Z) | int\s+\$0x80
-    | \.(?:byte|[248]byte|value|octa)\s+(?:0x|\d))"""
+    | \.(?:byte|[248]byte|value|octa|h?word|short|long|int|quad|fill|dcb?\.\w|[us]leb128|inst|incbin)
+      \s+(?:0x|\d|\\?"))"""
 )
 """Such instructions in a string that a macro may pass to the assembler."""
 _SPECIAL = re.compile(r"__[a-z]\w*__")
@@ -71,7 +103,7 @@ def cpp_findings(text: str) -> tuple[Finding, ...]:
     data = text.encode(errors="replace")
     code, kept = (blank(data).decode("latin-1") for blank in (code_only, without_comments))  # one character per byte
     found = [*_of_words(code), *_of_attributes(kept), *_of_assembler(code, kept), *_of_hidden_words(code, kept)]
-    found += _of_pasted_words(code)
+    found += [*_of_pasted_words(code), *_of_inner_ways(code, kept)]
     places = sorted({(code.count("\n", 0, at) + 1, what, rejects) for at, what, rejects in found})
     return tuple(Violation(line, what) if rejects else Note(line, what) for line, what, rejects in places)
 
@@ -84,6 +116,29 @@ def _of_words(code: str) -> Iterator[tuple[int, str, bool]]:
         for match in pattern.finditer(code):
             written = "".join(match[0].split())
             yield match.start(), f"uses `{written}`", rejects
+
+
+def _of_inner_ways(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield ways to functions and memory of others that are neither calls nor attributes; `kept` has the strings."""
+    for match in _INNER.finditer(code):
+        yield match.start(), f"reaches for `{''.join(match[0].split())}`", True
+    for match in _SECTION.finditer(code):
+        yield match.start(), "chooses a section of the library", True
+    for match in _READS_A_FILE.finditer(kept):
+        yield match.start(), "reads a file while it is built", True
+    for match in _ENTRY.finditer(code):
+        name = _template(kept, opening.end()) if (opening := _OPENING.match(kept, match.end())) else None
+        if name is None or not _ENTRIES.fullmatch(name):
+            yield match.start(), f"asks the driver for `{name or 'a function that its text does not name'}`", True
+    for match in _REGISTERS.finditer(code):
+        name, left = match[1], 4
+        while (said := re.search(_DEFINED_AS.format(name), code, re.MULTILINE)) is not None and left:
+            name, left = said[1], left - 1
+        if _OF_TORCH.fullmatch(name) or not left:
+            yield match.start(), f"registers operators of `{name}`", True
+    if _BINDS_PYTHON.search(code):
+        for match in _COMPUTED_ATTRIBUTE.finditer(kept):
+            yield match.start(), "reaches for an attribute of a Python object by a computed name", True
 
 
 def _of_attributes(code: str) -> Iterator[tuple[int, str, bool]]:
@@ -105,7 +160,7 @@ def _of_assembler(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
             yield match.start(), f"gives a declaration the assembler's name `{(template or '?').strip()}`", True
         elif template is None:
             yield match.start(), "runs instructions that its text does not show", False
-        elif _OF_THE_HOST.search(template):
+        elif _OF_THE_HOST.search(template) or not _is_ptx(template):
             yield match.start(), "runs machine instructions on the host", True
 
 
@@ -122,11 +177,17 @@ def _of_pasted_words(code: str) -> Iterator[tuple[int, str, bool]]:
     """Yield the words that macros of the text put together from parts."""
     try:
         for start, text in pasted_texts(code):
-            for pattern, rejects in ((_OBJECTIONS, True), (_NOTES, False)):
+            for pattern, rejects in ((_OBJECTIONS, True), (_INNER, True), (_ENTRY, True), (_NOTES, False)):
                 for match in pattern.finditer(text):
                     yield start, f"uses `{''.join(match[0].split())}`", rejects
     except TooManyMacrosError:
         yield 0, "uses more macros than can be read", True
+
+
+def _is_ptx(template: str) -> bool:
+    """Return True if all statements of an assembler text are PTX's, or let the host wait."""
+    parts = (_GUARD.sub("", part.strip(), count=1) for part in _STATEMENTS.split(_COMMENT.sub("", template)))
+    return all(_OF_PTX.fullmatch(part) for part in parts if part)
 
 
 def _template(code: str, start: int) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.compiler.host.compiler import compile_host, host_compiler
-from kernel_lsp.compiler.host.symbols import forbidden_symbols, undefined_symbols
+from kernel_lsp.compiler.host.symbols import data_in_code, forbidden_symbols, undefined_symbols
 
 pytestmark = pytest.mark.skipif(host_compiler() is None, reason="no g++")
 
@@ -89,6 +89,15 @@ def test_labels_and_macros_hide_no_symbol_of_an_extension(kept: Path) -> None:
         ("extern \"C\" int cudaGraphAddHostNode(int);\nint f() { return cudaGraphAddHostNode(1); }", "cudaGraphAddHostNode"),
         ("extern \"C\" int cudaIpcOpenMemHandle(int);\nint f() { return cudaIpcOpenMemHandle(1); }", "cudaIpcOpenMemHandle"),
         ("extern \"C\" int cuMemImportFromShareableHandle(int);\nint f() { return cuMemImportFromShareableHandle(1); }", "cuMemImportFromShareableHandle"),
+        ("extern \"C\" int cudaGetExportTable(int);\nint f() { return cudaGetExportTable(1); }", "cudaGetExportTable"),
+        ("extern \"C\" char _rtld_global[];\nchar* f() { return _rtld_global; }", "_rtld_global"),
+        ("extern \"C\" int Py_AddPendingCall(int);\nint f() { return Py_AddPendingCall(1); }", "Py_AddPendingCall"),
+        ("extern \"C\" int nvmlDeviceSetGpuLockedClocks(int);\nint f() { return nvmlDeviceSetGpuLockedClocks(1); }", "nvmlDeviceSetGpuLockedClocks"),
+        ("namespace at { void addGlobalCallback(int); }\nvoid f() { at::addGlobalCallback(1); }", "at::addGlobalCallback"),
+        ("namespace at { void launch(int); }\nvoid f() { at::launch(1); }", "at::launch"),
+        ("namespace c10 { void SetAllocator(int); }\nvoid f() { c10::SetAllocator(1); }", "c10::SetAllocator"),
+        ("namespace c10 { struct Dispatcher { void registerFallback(int); }; }\nvoid f(c10::Dispatcher& d) { d.registerFallback(1); }",
+         "c10::Dispatcher::registerFallback"),
         ("extern \"C\" int PyRun_SimpleString(const char*);\nint f() { return PyRun_SimpleString(\"\"); }", "PyRun_SimpleString"),
         ("namespace at { struct DynamicLibrary { DynamicLibrary(const char*); }; }\nvoid f() { at::DynamicLibrary l(\"x\"); }",
          "at::DynamicLibrary::DynamicLibrary"),
@@ -111,6 +120,7 @@ def test_what_a_kernel_needs_not_is_named(text: str, named: str, tmp_path: Path)
         "namespace own { int open(int); }\nint f() { return own::open(1); }",
         "extern \"C\" int cudaLaunchKernel(int), cudaFuncSetAttribute(int);\nint f() { return cudaLaunchKernel(1) + cudaFuncSetAttribute(2); }",
         "extern \"C\" int cudaGraphAddKernelNode(int), cuMemAlloc_v2(int);\nint f() { return cudaGraphAddKernelNode(1) + cuMemAlloc_v2(2); }",
+        "namespace at { void launch_counts(int); }\nnamespace c10 { struct Stream { void set(int); }; }\nvoid f(c10::Stream& s) { at::launch_counts(1); s.set(2); }",
         "#include <sstream>\n#include <iostream>\nvoid f() { std::ostringstream s; s << 1; std::cerr << s.str(); }",
     ],
 )  # fmt: skip
@@ -134,3 +144,20 @@ def test_an_image_that_cannot_be_read_is_said_to_be_none(image: bytes) -> None:
 def test_symbols_cannot_be_stripped(tmp_path: Path) -> None:
     library = plain("#include <dlfcn.h>\nvoid* f(const char* s) { return dlopen(s, 2); }", tmp_path, "-s")
     assert forbidden_symbols(library) == ("dlopen",)
+
+
+PLACED = '__attribute__((section(".text#"))) extern const unsigned char steps[] = {0x0f, 0x05, 0xc3};\n'
+SWITCH = """
+static const int table[] = {3, 1, 4, 1, 5};
+int f(int x) { switch (x) { case 0: return 7; case 1: return 9; case 2: return x * 3; case 3: return -x; } return table[x % 5]; }
+"""
+
+
+def test_data_among_instructions_are_named(tmp_path: Path) -> None:
+    assert data_in_code(plain(PLACED + SWITCH, tmp_path)) == ("steps",)
+    assert data_in_code(plain(SWITCH, tmp_path)) == ()
+
+
+def test_a_library_without_a_table_of_its_own_symbols_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"`\.symtab`"):
+        data_in_code(plain(PLACED + SWITCH, tmp_path, "-s"))

@@ -335,6 +335,45 @@ CPP = [
         "mprotect(p, 1, 7);",
         '#define CHECK(c) if (c) { fprintf(stderr, "x"); exit(EXIT_FAILURE); abort(); }\nint open = 0; x.open(1);',
     ),
+    (
+        'cudaGetDriverEntryPoint("cuLaunchHostFunc", &p, cudaEnableDefault, &r);',
+        'cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000, cudaEnableDefault, &r);',
+    ),
+    ("cuGetProcAddress(name, &p, 12000, 0, &r);", 'cuGetProcAddress("cuDeviceGetAttribute", &p, 12000, 0, &r);'),
+    ("auto f = &cudaGetDriverEntryPoint;", "cudaDriverEntryPointQueryResult r;"),
+    (
+        "#define J(a, b) a##b\nJ(cudaGetDriver, EntryPoint)(n, &p, 0, &r);",
+        "#define J(a, b) a##b\nJ(cudaGet, Device)(&d);",
+    ),
+    ('__attribute__((section(".text#"))) const char code[] = {15, 5};', "__attribute__((aligned(16))) float x[4];"),
+    ('[[gnu::section(".text#")]] const char code[] = {15, 5};', "[[nodiscard]] int section(int x);"),
+    (
+        'void f() { asm volatile(".fill 1, 2, 0x050f"); }',
+        'void f() { asm volatile(".reg .b32 x;\\n .pragma \\"nounroll\\";"); }',
+    ),
+    ('void f() { asm(".set mine, dlsym"); }', 'void f() { asm volatile("{\\n .reg .pred p;\\n L: bra.uni L;\\n}"); }'),
+    ('void f() { asm volatile("call *%0" :: "r"(p)); }', 'void f() { asm volatile("pause"); }'),
+    (
+        'void f() { asm volatile("xchg %0, (%1)" :: "r"(p)); }',
+        'void f() { asm volatile("bar.sync 0, %0;" :: "r"(n)); }',
+    ),
+    (
+        'void f() { asm volatile("mov.s %0, (%1)" :: "r"(p)); }',
+        'void f() { asm volatile("mma.sync.m8n8k4 {%0, %1},\\n {lo, hi};\\n @!p ld.L1::no_allocate.f32 %0, [%1];"); }',
+    ),
+    ("TORCH_LIBRARY_IMPL(aten, CUDA, m) { m.impl(n, &f); }", "TORCH_LIBRARY_IMPL(own, CUDA, m) { m.impl(n, &f); }"),
+    (
+        "#define NS aten\nTORCH_LIBRARY_FRAGMENT(NS, m) { m.impl(n, &f); }",
+        "#define NS own\nTORCH_LIBRARY(NS, m) { m.def(n); }",
+    ),
+    ("torch::Library l(torch::Library::IMPL, n, k, f, 1);", "void g(torch::Library& m) { m.def(n); }"),
+    ("extern char _rtld_global[];", "extern char name[];"),
+    ("void* f() { return __builtin_frame_address(3); }", "bool f(bool x) { return __builtin_expect(x, 1); }"),
+    ("void f(py::object m) { m.attr(name.c_str()); }", 'void f(py::object m) { m.attr("shape"); }'),
+    ("void f(py::object m) { py::getattr(m, n); }", "void f(Node& m) { m.attr(n); }"),
+    ("Py_TYPE(p)->tp_call = g;", "bool b = p->tp_call == g;"),
+    ('#include "/proc/self/environ"', '#include "own/kernel.h"'),
+    ('const char x[] = {\n#embed "data.bin"\n};', "int embed = 1;"),
 ]
 
 
