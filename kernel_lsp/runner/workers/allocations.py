@@ -15,6 +15,7 @@ _UNSET: set[object] = {
     _aten.empty.memory_format,
     _aten.empty_strided.default,
     _aten.empty_like.default,
+    _aten.empty_permuted.default,
     _aten.new_empty.default,
     _aten.new_empty_strided.default,
 }
@@ -55,33 +56,65 @@ class WatchedAllocations(Operations):
 
     def operation(self, func: TorchOperation, args: tuple[object, ...], named: dict[str, object]) -> object:
         """Run one operation; its allocations are guarded."""
-        made = func(*args, **named)
         if func not in _UNSET and func not in _SET:
-            if self._listener is not None:
-                for tensor in written_by(func, args, named):
-                    self._listener.written(tensor)
-            return made
+            return self._changed(func, args, named)
+        made = func(*args, **named)
         if not isinstance(made, Tensor) or made.device.type == "meta" or not made.numel():
             return made
-        span = (sum((n - 1) * s for n, s in zip(made.shape, made.stride(), strict=True)) + 1) * made.itemsize
-        # Padding follows the far guard, so that the first byte past the tensor is guarded.
-        size = -(-(span + 2 * GUARD_BYTES) // 16) * 16
-        raw = torch.full((size,), POISON_BYTE, dtype=torch.uint8, device=made.device)
-        fenced = raw[GUARD_BYTES : GUARD_BYTES + span].view(made.dtype).as_strided(made.shape, made.stride())
+        fenced = self._fenced(made)
         if func in _SET:
             fenced.copy_(made)
-        elif self._unset != POISON_BYTE:
-            raw[GUARD_BYTES : GUARD_BYTES + span].fill_(self._unset)
-        self._watched.append((raw, fenced))
         if self._listener is not None:
             self._listener.allocated(fenced, func in _SET)
         return fenced
+
+    def _fenced(self, made: Tensor) -> Tensor:
+        """Return unset memory between guards, laid out as a tensor is."""
+        span = _span(made)
+        # Padding follows the far guard, so that the first byte past the tensor is guarded.
+        size = -(-(span + 2 * GUARD_BYTES) // 16) * 16
+        raw = torch.full((size,), POISON_BYTE, dtype=torch.uint8, device=made.device)
+        inner = raw[GUARD_BYTES : GUARD_BYTES + span]
+        if self._unset != POISON_BYTE:
+            inner.fill_(self._unset)
+        fenced = inner.view(made.dtype).as_strided(made.shape, made.stride())
+        self._watched.append((raw, fenced))
+        return fenced
+
+    def _changed(self, func: TorchOperation, args: tuple[object, ...], named: dict[str, object]) -> object:
+        """Run an operation that makes no tensor of its own, but may give some more memory or write to them."""
+        tensors, name = written_by(func, args, named), func.overloadpacket.__name__
+        if "resize" not in name and "empty" not in name:
+            made = func(*args, **named)
+            if self._listener is not None:
+                for tensor in tensors:
+                    self._listener.written(tensor)
+            return made
+        before = [(tensor.numel(), tensor.untyped_storage().nbytes()) for tensor in tensors]
+        made = func(*args, **named)
+        for tensor, (elements, size) in zip(tensors, before, strict=True):
+            if tensor.device.type != "meta":
+                self._grown(tensor, elements, size)
+        return made
+
+    def _grown(self, tensor: Tensor, elements: int, size: int) -> None:
+        """Give a tensor that had fewer elements guards of its own; fill memory added behind its `size` bytes."""
+        storage = tensor.untyped_storage()
+        if tensor.numel() > elements:
+            fenced = self._fenced(tensor)
+            flat = (tensor.numel(),), (1,)
+            fenced.as_strided(*flat)[:elements].copy_(tensor.as_strided(*flat)[:elements])
+            tensor.set_(fenced.untyped_storage(), fenced.storage_offset(), fenced.shape, fenced.stride())
+            if self._listener is not None:
+                self._listener.allocated(tensor, elements > 0)
+        elif storage.nbytes() > size:
+            torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)[size:].fill_(self._unset)
 
     def trampled(self) -> tuple[Trampled, ...]:
         """Return the writes outside the tensors made so far."""
         found: list[Trampled] = []
         for raw, fenced in self._watched:
-            span = (sum((n - 1) * s for n, s in zip(fenced.shape, fenced.stride(), strict=True)) + 1) * fenced.itemsize
+            span = _span(fenced)
             before, after = raw[:GUARD_BYTES], raw[GUARD_BYTES + span :]
             sides: tuple[tuple[Literal["before", "past"], Tensor], ...] = (("before", before), ("past", after))
             for side, guard in sides:
@@ -92,6 +125,11 @@ class WatchedAllocations(Operations):
                     element = fenced.numel() + away // fenced.itemsize if side == "past" else -1
                     found.append(Trampled(tuple(fenced.shape), side, away, element, int(touched.sum())))
         return tuple(found)
+
+
+def _span(tensor: Tensor) -> int:
+    """Return the bytes from a tensor's first element to the end of its last one."""
+    return (sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1) * tensor.itemsize
 
 
 # The first use of a dispatch mode imports hundreds of modules; done here, only the zygote pays for that.

@@ -226,6 +226,8 @@ def _violation_to_torch(path: tuple[str, ...], *, builds: bool) -> str | None:
         return f"reaches for `{dotted}`"
     if last in _FOREIGN and not is_installed(path):
         return f"reaches for `{dotted}`"
+    if last.endswith("Storage"):
+        return f"makes memory with `{dotted}`"
     if last in _FILES_OF_TORCH:
         return f"reads or writes files with `{dotted}`"
     if (last.startswith("set_") and last not in _HARMLESS_SETTINGS) or last == "use_deterministic_algorithms":

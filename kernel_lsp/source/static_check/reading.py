@@ -24,6 +24,8 @@ _COMPILER_OPTION = re.compile(r"--?(?:wrapper|fplugin\b.*|i?plugindir\b.*|specs\
 _SPECIAL = re.compile(r"-*(__\w+__)")
 _NAMED_BY_TEXT = policy.DUNDERS | policy.DEFINED | {"__main__"}
 _NAMESPACES_OF_TORCH = words("_c10d_functional aten c10d inductor mkldnn prim prims profiler quantized rngprims")
+_STORAGES = words("_typed_storage storage untyped_storage")
+_OF_A_STORAGE = words("data_ptr device element_size is_cuda is_pinned nbytes size")
 _OF_A_CLASS = words("__module__ __name__ __qualname__")
 
 
@@ -124,12 +126,19 @@ class Reading:
         elif name == "__class__":
             if not (isinstance(above, ast.Attribute) and above.attr in _OF_A_CLASS):
                 yield Violation(node.lineno, "reaches for `__class__`")
+        elif name in _STORAGES and isinstance(above, ast.Call) and above.func is node and not self._is_measured(above):
+            yield Violation(node.lineno, f"hands round the memory behind `{name}`")
         elif name in _NAMING and not (isinstance(above, ast.Call) and above.func is node):
             yield Violation(node.lineno, f"hands round `{name}`")
         elif self._is_private_call(above, node, name, of):
             yield Violation(node.lineno, f"calls the private `{name}`")
         else:
             yield from self._of_private(node.lineno, name, of)
+
+    def _is_measured(self, call: ast.Call) -> bool:
+        """Return True if only the size or the place of a tensor's memory is read: it could be resized unset."""
+        above = self._names.parents.get(id(call))
+        return isinstance(above, ast.Attribute) and above.attr in _OF_A_STORAGE
 
     def _is_usual(self, name: str, call: ast.Call) -> bool:
         """Return True if the call makes a refused name harmless: `net.modules()`, a decorator `@functools.wraps(f)`."""

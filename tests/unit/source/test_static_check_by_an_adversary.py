@@ -535,6 +535,9 @@ ELSEWHERE = [
     ("import packaging.tags\npackaging.tags.platform", "from packaging import version\nversion.parse('1')"),
     ("import numpy as np\nnp._core.multiarray", "import numpy as np\nnp.array([1]), np.copy(x), np.select([a], [b])"),
     ("import logging.config", "import collections\ncollections.defaultdict(list)"),
+    ("x.untyped_storage().resize_(8)", "x.untyped_storage().nbytes(), x.untyped_storage().data_ptr()"),
+    ("s = x.untyped_storage()", "x.resize_(8)"),
+    ("torch.UntypedStorage(8)", "torch.empty(8)"),
     ("torch.cuda.Event.from_ipc_handle(0, h)", "torch.cuda.Event(enable_timing=True)"),
 ]
 """Ways into modules that modules of torch, Triton and others have imported or keep for themselves."""
