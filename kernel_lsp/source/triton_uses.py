@@ -66,6 +66,16 @@ _ONLY_WHOLE = (ast.FloorDiv, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.
 _WHOLE = (ast.Mod, ast.FloorDiv, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
 _OF_DESCRIPTORS = frozenset(("block_type", "block_shape", "nbytes_per_cta"))
 _FLAGS = frozenset(("warp_specialize", "flatten", "disallow_acc_multi_buffer", "allow_tf32", "can_reorder"))
+_WORDS = {
+    "input_precision": "tf32",
+    "cache_modifier": "",
+    "eviction_policy": "",
+    "padding_option": "",
+    "sem": "acq_rel",
+    "scope": "gpu",
+    "fp_downcast_rounding": "rtne",
+}
+"""Triton's options that are words -> a word that each kind of launch may give."""
 _EQUAL = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 _DEEPEST = 6
 _MOST_WAYS = 16
@@ -92,6 +102,8 @@ class Uses:
         sizes: block lengths.
         switches: those used as conditions.
         compared: those compared with strings or integers -> these, in order.
+        words: those handed on as an option that is a word -> one that Triton takes.
+        asserted: the conditions of its static assertions.
         types: those that stand for a type.
         descriptors: tensor descriptors, each with its number of dimensions.
         tuples: tuples of numbers, as strides are passed, each with the least length it can have.
@@ -113,6 +125,8 @@ class Uses:
     sizes: set[str] = field(default_factory=set[str])
     switches: set[str] = field(default_factory=set[str])
     compared: dict[str, tuple[str | int, ...]] = field(default_factory=dict[str, tuple[str | int, ...]])
+    words: dict[str, str] = field(default_factory=dict[str, str])
+    asserted: list[ast.expr] = field(default_factory=list[ast.expr])
     types: set[str] = field(default_factory=set[str])
     descriptors: dict[str, int] = field(default_factory=dict[str, int])
     tuples: dict[str, int] = field(default_factory=dict[str, int])
@@ -223,10 +237,13 @@ class _Reader:
             for argument in [*shape, *(k.value for k in node.keywords if k.arg == _LENGTHS.get(last, "shape"))]:
                 self._found.sizes |= self._factors(argument)
         types = node.args if last == "to" else node.args[_FILLED.get(last, len(node.args)) :]
-        for given in [*(k.value for k in node.keywords if k.arg == "dtype"), *types]:
+        for given in [*(k.value for k in node.keywords if k.arg in ("dtype", "out_dtype")), *types]:
             if isinstance(given, ast.Name) and given.id in self._parameters:
                 self._found.types.add(given.id)
         self._found.switches |= {n for k in node.keywords if k.arg in _FLAGS for n in self._direct(k.value)}
+        self._found.words |= {n: _WORDS[k.arg] for k in node.keywords if k.arg in _WORDS for n in self._direct(k.value)}
+        if last == "static_assert":
+            self._found.asserted += node.args[:1]
         note_hardware(node, last, self._direct, self._found)
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
         owner_name = dotted(owner) if owner is not None else ""
@@ -281,6 +298,8 @@ class _Reader:
             for one in direct:
                 if parameter in theirs.compared:
                     self._found.compared[one] = theirs.compared[parameter]
+                if parameter in theirs.words:
+                    self._found.words[one] = theirs.words[parameter]
                 for mine, its in (
                     (self._found.descriptors, theirs.descriptors),
                     (self._found.layouts, theirs.layouts),

@@ -24,6 +24,7 @@ from kernel_lsp.compiler.builds.plan import LaunchTrace
 from kernel_lsp.compiler.fakes.gpu import fake_gpu
 from kernel_lsp.compiler.ptx.ptxas import PtxasUsage
 from kernel_lsp.compiler.triton.arguments import gluon_argument, triton_argument
+from kernel_lsp.compiler.triton.asserted import meeting
 from kernel_lsp.compiler.triton.build import Recorder, TritonBuild, diagnose, log_of, merged
 from kernel_lsp.compiler.triton.driver import received_by
 from kernel_lsp.compiler.triton.forks import in_forks
@@ -334,7 +335,8 @@ def _parameters(one: _Loaded, launch: LaunchArguments, attempt: Attempt, setting
         # A type or function that is a default is filled in by Triton.
         if _default_of(parameter) is literal(_default_of(parameter)) or parameter.name in launch.given
     ]
-    return parameters_of(declared, one.blocks, one.uses, launch.given, attempt)
+    found = parameters_of(declared, one.blocks, one.uses, launch.given, attempt)
+    return meeting(one.uses.asserted, found, setting.values)
 
 
 def _default_of(parameter: KernelParam) -> Any:

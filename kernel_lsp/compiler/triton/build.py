@@ -23,7 +23,7 @@ from typing import Any
 from unittest import mock
 
 from triton import knobs
-from triton.compiler.errors import CompilationError
+from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 from triton.runtime.errors import OutOfResources, PTXASError
 
 from kernel_lsp.compiler.builds.build import Build, Diagnostic, Severity
@@ -330,7 +330,7 @@ def diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:
     chain = _chain(error)
     compilation = [link for link in chain if isinstance(link, CompilationError)]
     if compilation:
-        message = _REPR.sub(r"\2", str(compilation[-1].error_message or chain[-1]).strip())
+        message = _REPR.sub(r"\2", _words_of(compilation[-1], chain[-1]))
         for link in reversed(compilation):
             place = _place(link, source.text)
             if place is not None:
@@ -346,6 +346,14 @@ def diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:
         return at(here[-1], "".join(traceback.format_exception_only(cause)).strip() if cause else error.message)
     advice = f". {error.fix}" if error.fix else ""
     return at(error.line or 1, f"{error.message.rstrip('.')}{advice}") if error.path == source.path else None
+
+
+def _words_of(error: CompilationError, last: BaseException) -> str:
+    """Return what an error of the compiler's says; of a failed assertion without a message, its condition."""
+    if not error.error_message and isinstance(error, CompileTimeAssertionFailure):
+        (condition, *_) = error.node.args
+        return f"`static_assert` fails: `{ast.unparse(condition)}` does not hold"
+    return str(error.error_message or last).strip()
 
 
 def log_of(error: WorkloadError, source: SourceFile) -> str:

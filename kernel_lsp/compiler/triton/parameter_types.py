@@ -116,6 +116,8 @@ ATTEMPTS = (
     Attempt(element="i32"),
     Attempt(tile=128),
     Attempt(index="i32", switches=False),
+    Attempt(element="bf16"),
+    Attempt(element="bf16", switches=False),
 )
 """In the order of trial; the first that compiles counts."""
 
@@ -170,8 +172,10 @@ def _usual(name: str, uses: Uses, told: Given | None, attempt: Attempt, blocks: 
     compared = uses.compared.get(name, ())
     if compared and (isinstance(compared[0], str) or not is_block(name, uses)):
         return compared[0 if attempt.switches else -1]
+    if name in uses.words:
+        return uses.words[name]
     if name in uses.types or _TYPE.search(name):
-        return "tl." + {"fp16": "float16", "fp32": "float32", "i32": "int32"}[attempt.element]
+        return "tl." + next(long for long, short in _ELEMENTS.items() if short == attempt.element)
     if is_block(name, uses):
         return attempt.block if blocks == 1 else attempt.tile
     if (told is not None and told.type == "i1") or name in uses.switches or _SWITCH.search(name):

@@ -448,3 +448,55 @@ def test_the_limits_of_a_type_are_numbers(tmp_path: Path) -> None:
     )
     assert assumed["cut"].compiled, assumed["cut"].problem
     assert {"fp8_dtype_max=127", "out_dtype=tl.float32"} <= {*assumed["cut"].types}
+
+
+ASSERTED = """
+import triton
+import triton.language as tl
+
+@triton.autotune([triton.Config({"TILE": 128})], key=[])
+@triton.jit
+def asserts(x, y, n: tl.constexpr, DEPTH: tl.constexpr, TILE: tl.constexpr, NARROW: tl.constexpr):
+    tl.static_assert(n == 3)
+    tl.static_assert(TILE <= DEPTH)
+    tl.static_assert(NARROW * 8 == DEPTH)
+    i = tl.arange(0, TILE)[:, None] * n + tl.arange(0, DEPTH)[None, :] + tl.sum(tl.arange(0, NARROW))
+    tl.store(y + i, tl.load(x + i))
+
+@triton.jit
+def words(x, y, how: tl.constexpr, keep: tl.constexpr, KIND: tl.constexpr):
+    i = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
+    a = tl.load(x + i, eviction_policy=keep)
+    tl.store(y + i, tl.dot(a, a, input_precision=how, out_dtype=KIND))
+
+@triton.jit
+def brain(x, y):
+    i = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
+    a = tl.load(x + i)
+    tl.store(y + i, tl.dot(a.to(tl.float32).to(tl.bfloat16), a))
+
+@triton.jit
+def never(x, n: tl.constexpr):
+    tl.static_assert(n > 2 and n < 2)
+    tl.store(x, n)
+"""
+
+
+@pytest.fixture(scope="module")
+def asserted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Assumed]:
+    return built(tmp_path_factory.mktemp("asserted"), ASSERTED)[1]
+
+
+def test_constants_are_assumed_that_satisfy_static_assertions(asserted: dict[str, Assumed]) -> None:
+    assert asserted["asserts"].compiled, asserted["asserts"].problem
+    assert asserted["asserts"].types[2:] == ("n=3", "DEPTH=128", "NARROW=16")
+    assert asserted["never"].problem == "line 28: `static_assert` fails: `n > 2 and n < 2` does not hold"
+
+
+def test_options_of_tritons_own_functions_are_words_and_types(asserted: dict[str, Assumed]) -> None:
+    assert asserted["words"].compiled, asserted["words"].problem
+    assert asserted["words"].types == ("x: *fp32", "y: *fp32", "how=tf32", "keep=", "KIND=tl.float32")
+
+
+def test_arrays_may_have_to_be_of_bfloat16(asserted: dict[str, Assumed]) -> None:
+    assert asserted["brain"].types == ("x: *bf16", "y: *bf16")
