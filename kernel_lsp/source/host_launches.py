@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kernel_lsp.source.host_templates import calls_of, parameters_of, substituted
+from kernel_lsp.source.host_templates import calls_of, kinds_of, parameters_of, substituted, switches_in
 from kernel_lsp.source.outline import Declaration, code_only, outline
 from kernel_lsp.source.python import expression_ast
 from kernel_lsp.source.text import behind_brackets, between_commas
@@ -50,6 +50,9 @@ class HostLaunch:
             far as these are made of names and numbers, but for those that are arguments.
         passed: the arguments of the call, as they are written.
         threads: the expression for the threads of a block, in the same way.
+        partly: the arguments that cannot be read, as far as they are known; None for the others.
+        open: the names without a value in `partly`, template parameters of the launching functions and names of
+            switches, each with `typename` or its type.
     """
 
     kernel: str
@@ -59,6 +62,8 @@ class HostLaunch:
     grid: str = ""
     passed: tuple[str, ...] = ()
     threads: str = ""
+    partly: tuple[str | None, ...] = ()
+    open: tuple[tuple[str, str], ...] = ()
 
     @property
     def instance(self) -> bool:
@@ -86,13 +91,14 @@ def find_host_launches(text: str) -> tuple[HostLaunch, ...]:
         function = code[around.span.start : mark.start()].decode() if around else ""
         given = between_commas(code[mark.end() : end].decode())
         passed = _passed(code[end + len(b">>>") :][:_LONGEST].decode(errors="ignore"))
-        for meant in _meanings(around, function, everything, hosts):
-            scope = _Scope(function, everything, meant)
+        for meaning in _meanings(around, function, everything, hosts):
+            scope = _Scope(function, everything, meaning.given, meaning.open)
             kernel, arguments = scope.instance(name)
             shared = scope.number(given[2]) if len(given) > 2 else 0
             block = scope.block(given[1]) if len(given) > 1 else None
             grid, threads = (scope.followed(one, passed) for one in (*given, "")[:2])
-            found.append(HostLaunch(kernel, arguments, block, shared, grid, passed, threads))
+            partly = scope.partly(name, arguments)
+            found.append(HostLaunch(kernel, arguments, block, shared, grid, passed, threads, *partly))
     return tuple(dict.fromkeys(found))
 
 
@@ -110,27 +116,42 @@ def _passed(behind: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in between_commas(given[1:-1]))
 
 
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    """The values of a function's template parameters in one call, and the names in them that have none."""
+
+    given: Mapping[str, str]
+    open: Mapping[str, str]
+
+
 def _meanings(
     made: Declaration | None, function: str, file: str, hosts: Sequence[Declaration], depth: int = 0
-) -> list[dict[str, str]]:
+) -> list[_Meaning]:
     """Return what the template parameters of a host function stand for, in each call that says it; else nothing.
 
     A call may stand in a template itself, which is called elsewhere.
     """
     names = parameters_of(function)
     if made is None or made.declarator is None or not names or depth > _DEEPEST_CALL:
-        return [{}]
+        return [_Meaning({}, {})]
     data = file.encode()
-    found: list[dict[str, str]] = []
+    found: list[_Meaning] = []
     for at, arguments in calls_of(made.head[made.declarator[0]].text.decode(), file):
         place = len(file[:at].encode())
         around = next((one for one in hosts if one.span.start <= place < one.span.end), None)
         # The caller's own aliases stand between its beginning and the call.
         caller = data[around.span.start if around else place : place].decode()
-        for meant in _meanings(around, caller, file, hosts, depth + 1) if around != made else ():
-            told = [substituted(one, caller, file, meant) or one for one in arguments]
-            found.append(dict(zip(names, told, strict=False)))
-    return found[:_MOST_MEANINGS] or [{}]
+        for meaning in _meanings(around, caller, file, hosts, depth + 1) if around != made else ():
+            told = [substituted(one, caller, file, meaning.given) or one for one in arguments]
+            given = {name: value for name, value in zip(names, told, strict=False) if value != name}
+            found.append(_Meaning(given, {**meaning.open, **_open_in(caller, meaning.given)}))
+    return found[:_MOST_MEANINGS] or [_Meaning({}, {})]
+
+
+def _open_in(function: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the names in the text of a function that nothing gives a value, each with its kind."""
+    every = {**kinds_of(function), **switches_in(function)}
+    return {name: kind for name, kind in every.items() if name not in given}
 
 
 def find_named_instances(text: str, kernels: Collection[str]) -> tuple[HostLaunch, ...]:
@@ -148,27 +169,33 @@ def find_named_instances(text: str, kernels: Collection[str]) -> tuple[HostLaunc
     code = code_only(text.encode())
     everything = code.decode()
     named = re.compile(rf"\b(?:{'|'.join(map(re.escape, kernels))})\s*<".encode())
+    hosts = [made for made in outline(text.encode()).declarations if made.body is not None]
     found: list[HostLaunch] = []
-    for made in outline(text.encode()).declarations:
+    for made in hosts:
         body = made.body if b"__global__" not in made.words else None
         for match in named.finditer(code, body.start, body.end) if body is not None else ():
             name = _with_arguments(code, match.start(), match.end(), len(code))
             if name is not None:
-                scope = _Scope(code[made.span.start : match.start()].decode(), everything)
-                found.append(HostLaunch(*scope.instance(name), block=None, shared_bytes=None))
-    return tuple(found)
+                function = code[made.span.start : match.start()].decode()
+                for meaning in _meanings(made, function, everything, hosts):
+                    scope = _Scope(function, everything, meaning.given, meaning.open)
+                    kernel, arguments = scope.instance(name)
+                    partly, names = scope.partly(name, arguments)
+                    found.append(HostLaunch(kernel, arguments, None, None, partly=partly, open=names))
+    return tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
     """Resolves names at the place of a launch, from the text of its function up to there and of the file.
 
-    `meant` has what the template parameters of the function stand for.
+    `meant` has what the template parameters of the function stand for, and `open` the names in that without a value.
     """
 
     function: str
     file: str
     meant: Mapping[str, str] = field(default_factory=dict[str, str])
+    open: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def block(self, expression: str, depth: int = 0) -> tuple[int, int, int] | None:
         """Return threads in x, y, z; None if they are computed."""
@@ -236,8 +263,29 @@ class _Scope:
         if text is not None and dispatched:
             text = _OF_ATEN.sub("at::", _DISPATCHED.sub("float", text))
         # A parameter of the host function that no call has a value for, as where only a macro calls it.
-        open_ones = set(parameters_of(self.function))
-        return None if text is None or not open_ones.isdisjoint(re.findall(r"\w+", text)) else text
+        return None if text is None or self._names_open(text) else text
+
+    def partly(
+        self, name: str, arguments: Sequence[str | None]
+    ) -> tuple[tuple[str | None, ...], tuple[tuple[str, str], ...]]:
+        """Return the template arguments of a kernel that cannot be read, None for others; and their open names' kinds.
+
+        An open name by itself, that no other argument holds, is None too: the kernel's own parameter says as much.
+        """
+        parts = between_commas(name.partition("<")[2].rstrip()[:-1]) if arguments else []
+        written = [substituted(part.strip(), self.function, self.file, self.meant) or part.strip() for part in parts]
+        texts = [text if one is None else None for text, one in zip(written, arguments, strict=True)]
+        names = {word for text in texts if text and not text.isidentifier() for word in self._names_open(text)}
+        texts = [None if text in self._every_open and text not in names else text for text in texts]
+        return tuple(texts), tuple(sorted((word, self._every_open[word]) for word in names))
+
+    @property
+    def _every_open(self) -> dict[str, str]:
+        return {**self.open, **_open_in(self.function, self.meant)}
+
+    def _names_open(self, text: str) -> list[str]:
+        every = self._every_open
+        return [word for word in dict.fromkeys(re.findall(r"\w+", text)) if word in every]
 
     def _evaluated(self, node: ast.expr, depth: int) -> int | None:
         match node:

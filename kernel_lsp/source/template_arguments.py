@@ -5,7 +5,8 @@ one is wanted, else a usual value for the parameter's name. Assumed arguments ar
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from kernel_lsp.source.cuda_classes import Class, functor, template_argument
 from kernel_lsp.source.kernel import Kernel
@@ -67,7 +68,11 @@ _INDEX = re.compile(r"(?i)^i(?:nd|dx)?_?t$|idx|index|stride|offset|size")  # a t
 
 
 def instance_of(
-    kernel: Kernel, told: Sequence[str | None], attempt: int, classes: tuple[Class, ...] = ()
+    kernel: Kernel,
+    told: Sequence[str | None],
+    attempt: int,
+    classes: tuple[Class, ...] = (),
+    unknown: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[str, tuple[str, ...]] | None:
     """Return one instance of a template, as a launch would write it, and what was assumed for it, such as `T=float`.
 
@@ -76,11 +81,12 @@ def instance_of(
         told: the arguments that a launch in the file gives, None for those that cannot be read; fewer than there are.
         attempt: below `ATTEMPTS`; which usual values to take.
         classes: those of the file.
+        unknown: names in `told` that nothing gives a value, each with `typename` or its type.
 
     Returns:
         None where nothing can be assumed for a parameter: a template, of which the file has none that fits.
     """
-    kind, number = _ATTEMPTS[attempt]
+    kind, _ = _ATTEMPTS[attempt]
     own = {_name_of(text) for text in kernel.template_parameters}
     arguments: list[str] = []
     assumed: list[str] = []
@@ -107,16 +113,34 @@ def instance_of(
         if at >= len(told) and written and not own.isdisjoint(re.findall(r"\w+", written)):
             break  # later parameters follow from the arguments of the call
         if written is None:
-            if parameter.startswith(("typename", "class")):
-                name = found["name"] or ""
-                plain = "int" if _INDEX.search(name) else kind
-                usual = functor(name, kind, kernel.name, classes, attempt) or plain
+            name = found["name"] or ""
+            if parameter.startswith(("typename", "class")) or _is_a_type(name, kernel):
+                usual = functor(name, kind, kernel.name, classes, attempt) or _usual(name, "typename", attempt)
             else:
-                usual = _value(found["kind"], found["name"], number, attempt % _ENUMERATORS)
+                usual = _usual(name, found["kind"], attempt)
             written = found["default"] or usual
             assumed.append(f"{found['name'] or 'a type'}={written}")
+        for name in dict.fromkeys(_UNSCOPED.findall(written)):
+            if name in unknown:
+                usual = _usual(name, unknown[name], attempt)
+                written = re.sub(rf"(?<![:\w]){name}\b", usual, written)
+                assumed.append(f"{name}={usual}")
         arguments.append(written)
+    assumed = list(dict.fromkeys(assumed))
     return f"{kernel.name}<{', '.join(arguments)}>", tuple(assumed)
+
+
+def _is_a_type(name: str, kernel: Kernel) -> bool:
+    """Return True if a parameter of a kernel is declared with a template parameter, as with that of a concept."""
+    return any(re.search(rf"\b{name}\b", re.sub(r"<.*>", "", one.type)) for one in kernel.parameters)
+
+
+def _usual(name: str, declared: str, attempt: int) -> str:
+    """Return a usual type or value of a template parameter that is declared as `typename` or with a type."""
+    kind, number = _ATTEMPTS[attempt]
+    if declared in ("typename", "class"):
+        return "int" if _INDEX.search(name) else kind
+    return _value(declared, name, number, attempt % _ENUMERATORS)
 
 
 def overload_of(kernel: Kernel, instance: str) -> str:

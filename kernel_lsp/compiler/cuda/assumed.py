@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from kernel_lsp.compiler.builds.assumed import NO_TIME, Assumed
 from kernel_lsp.compiler.builds.build import Build
@@ -16,21 +17,27 @@ from kernel_lsp.compiler.builds.merging import launches_of
 from kernel_lsp.compiler.builds.plan import LaunchTrace
 from kernel_lsp.compiler.cuda.absent_headers import LEFT_OUT
 from kernel_lsp.compiler.cuda.trials import Choice, TemplateTrials, Way, made_in, names_in
+from kernel_lsp.compiler.headers.user import UserHeader
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda_classes import Class, find_classes
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.host_launches import HostLaunch, find_host_launches, find_named_instances
+from kernel_lsp.source.host_macros import with_launches_of_macros
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.template_arguments import ATTEMPTS, instance_of, overload_of
 from kernel_lsp.source.text import Lines
 
 _SECONDS = 75.0  # of a build's deadline; templates not compiled by then are reported as out of time
 _LEFT_OUT = "the compiler made nothing of it"
+_LAUNCHER = re.compile(r"\btemplate\s*<[^;{}]*>\s*(?:(?:static|inline)\s+)*(?:void|cudaError_t)\s+(\w+)\s*\(")
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(if|else|elif|endif)(.*?)[ \t]*$", re.MULTILINE)
 
 
 def build_unlaunched(
-    source: SourceFile, compile_names: Callable[[Sequence[str]], Build], including: Sequence[SourceFile] = ()
+    source: SourceFile,
+    compile_names: Callable[[Sequence[str]], Build],
+    including: Sequence[SourceFile] = (),
+    headers: Sequence[UserHeader] = (),
 ) -> tuple[Build, LaunchTrace, tuple[Assumed, ...]]:
     """Compile all kernels of a CUDA file.
 
@@ -38,16 +45,17 @@ def build_unlaunched(
         source: the file.
         compile_names: compiles the file with the template instances given by name.
         including: files that include it, if it is a header.
+        headers: those that it includes, whose macros may launch kernels.
 
     Returns:
         The build; the launches in the file's host code, as far as they can be read; and, where instances had to
         be assumed, what was assumed of each kernel and which could not be compiled.
     """
     kernels = find_kernels(source.text, source.path)
-    texts = (source.text, *(file.text for file in including))
     templates = [_short(kernel) for kernel in kernels if kernel.template_parameters]
     open_ones = [at for at, kernel in enumerate(kernels) if kernel.template_parameters]
     open_ones = [at for at in open_ones if not _is_instantiated(_short(kernels[at]), source.text)]
+    texts = _host_texts(source, including, headers, templates)
     launched = [launch for text in texts for launch in find_host_launches(text)]
     named = [instance for text in texts for instance in find_named_instances(text, templates)]
     written = _in_full([*launched, *named], kernels)
@@ -80,6 +88,17 @@ def build_unlaunched(
     return build, LaunchTrace(0, launches), assumed if needed else ()
 
 
+def _host_texts(
+    source: SourceFile, including: Sequence[SourceFile], headers: Sequence[UserHeader], templates: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the texts whose host code launches kernels: the file's, and after it each that includes it."""
+    launchers = [name for name in _LAUNCHER.findall(source.text) if name not in templates]
+    known = [header.text for header in headers]
+    own = with_launches_of_macros(source.text, known, (*templates, *launchers))
+    others = (with_launches_of_macros(one.text, [*known, source.text], (*templates, *launchers)) for one in including)
+    return own, *(f"{own}\n{other}" for other in others)
+
+
 def _short(kernel: Kernel) -> str:
     return kernel.name.rpartition("::")[2]
 
@@ -93,10 +112,24 @@ def _ways(kernel: Kernel, written: Sequence[HostLaunch], classes: tuple[Class, .
     """Return the ways to compile a template, likeliest first: all instances that are launched, else assumed ones."""
     mine = [one for one in written if one.kernel.partition("<")[0] == kernel.name]
     told = tuple(dict.fromkeys(one.kernel for one in mine if one.instance))
-    best = max((one.arguments for one in mine), key=lambda given: sum(a is not None for a in given), default=())
-    guesses = [instance_of(kernel, best, attempt, classes) for attempt in range(ATTEMPTS)]
+    best = max(mine, key=lambda one: (sum(a is not None for a in _told(kernel, one)), -len(one.open)), default=None)
+    guesses = [
+        instance_of(kernel, told, attempt, classes, unknown)
+        for told, unknown in ([(_told(kernel, best), dict(best.open)), (best.arguments, {})] if best else [((), {})])
+        for attempt in range(ATTEMPTS)
+    ]
     found = [Way(told)] if told else []
     return list(dict.fromkeys([*found, *(Way((one[0],), one[1]) for one in guesses if one is not None)]))
+
+
+def _told(kernel: Kernel, launch: HostLaunch) -> tuple[str | None, ...]:
+    """Return the template arguments of a launch: those that can be read, types, and what holds open names."""
+    names, found = [name for name, _ in launch.open], list[str | None]()
+    for given, partly, declared in zip_longest(launch.arguments, launch.partly, kernel.template_parameters):
+        is_type = declared is not None and declared.startswith(("typename", "class"))
+        holds = partly is not None and (is_type or any(re.search(rf"\b{name}\b", partly) for name in names))
+        found.append(partly if given is None and holds else given)
+    return tuple(found)
 
 
 def _in_full(written: Sequence[HostLaunch], kernels: Sequence[Kernel]) -> tuple[HostLaunch, ...]:

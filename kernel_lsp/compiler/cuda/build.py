@@ -4,13 +4,14 @@ Worker processes only. The next way is tried when one failed for lack of a heade
 code is wrong: such an error is the same in every compiler, and the first one reports it soonest.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.compiler.builds.build import Build
+from kernel_lsp.compiler.builds.build import Build, Diagnostic, Severity
 from kernel_lsp.compiler.builds.cache import BuildCache
 from kernel_lsp.compiler.builds.options import BuildOptions
 from kernel_lsp.compiler.cuda.absent_headers import is_absent, left_out, needs_random, substitutes, told, without_random
@@ -43,6 +44,7 @@ from kernel_lsp.source.template_arguments import scopes_of, without_cast
 from kernel_lsp.source.text import Lines
 
 _DEFAULTS = BuildOptions()
+_ON_DEVICE = re.compile(r"device-side kernel launch|requires separate compilation mode")
 
 
 def build_cuda(
@@ -85,9 +87,19 @@ def build_cuda(
     build = climb(arch=arch, spare_headers=spare_headers)
     if build.binary is None and (wider := wider_target(arch, build.log)) is not None:
         build = climb(arch=wider, spare_headers=spare_headers)
+    if spare_headers and build.binary is None and (launching := _launch_on_device(build)) is not None:
+        again = climb(arch=arch, options=options.with_flag("-rdc=true"), spare_headers=True)
+        build = replace(again, diagnostics=(*again.diagnostics, launching)) if again.binary is not None else again
     if cache is not None:
         cache.put(by_slice if build.binary is not None and build.way != "nvcc" else by_file, build)
     return build
+
+
+def _launch_on_device(build: Build) -> Diagnostic | None:
+    """Return a note at the kernel launch for which device code is to be compiled so that it can be linked."""
+    found = next((one for one in build.diagnostics if _ON_DEVICE.search(one.message)), None)
+    words = "a kernel is launched on the device here: compiled with `-rdc=true`, and not linked"
+    return replace(found, severity=Severity.NOTE, message=words) if found is not None else None
 
 
 def _without_random(

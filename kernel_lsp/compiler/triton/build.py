@@ -350,9 +350,9 @@ def diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:
 
 def _words_of(error: CompilationError, last: BaseException) -> str:
     """Return what an error of the compiler's says; of a failed assertion without a message, its condition."""
-    if not error.error_message and isinstance(error, CompileTimeAssertionFailure):
-        (condition, *_) = error.node.args
-        return f"`static_assert` fails: `{ast.unparse(condition)}` does not hold"
+    call = error.node
+    if not error.error_message and isinstance(error, CompileTimeAssertionFailure) and isinstance(call, ast.Call):
+        return f"`static_assert` fails: `{ast.unparse(call.args[0])}` does not hold"
     return str(error.error_message or last).strip()
 
 

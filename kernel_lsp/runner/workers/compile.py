@@ -15,6 +15,8 @@ from kernel_lsp.compiler.builds.build import Build, Diagnostic, Severity
 from kernel_lsp.compiler.cuda.assumed import build_unlaunched
 from kernel_lsp.compiler.cuda.build import build_cuda, build_included
 from kernel_lsp.compiler.cuda.instances import with_few_instances
+from kernel_lsp.compiler.cuda.wrong_kernels import without_wrong_kernels
+from kernel_lsp.compiler.headers.user import user_headers
 from kernel_lsp.compiler.machine_code.binary import Binary
 from kernel_lsp.compiler.triton.forks import in_forks
 from kernel_lsp.runner.messages.build import BuildOwnKernels, CandidateBuild, CompileAlone, CompileRole
@@ -33,23 +35,18 @@ class _Compiler:
     """Answers compile requests; NVRTC stays loaded between them."""
 
     def compile_alone(self, request: CompileAlone) -> CandidateBuild:
-        """Compile all kernels of a file, as it stands or, if it is a header, as one of its includers has it."""
-        arch, options = request.arch, request.options
+        """Compile all kernels of a file, as it stands or, if it is a header, as one of its includers has it.
+
+        Kernels with errors are left out for the others' sake; the errors are among the build's diagnostics.
+        """
         source, notes = with_few_instances(request.kernel)
-
-        def compile_names(names: Sequence[str]) -> Build:
-            cache = request.cache.opened()
-            return _apart(partial(build_cuda, source, arch, names, options, cache, spare_headers=True), source)
-
-        made, plan, assumed = build_unlaunched(source, compile_names, request.including)
-        if made.binary is None and (before := request.before) is not None:
-
-            def compile_included(names: Sequence[str]) -> Build:
-                return _apart(partial(build_included, source, before, arch, names, options), source)
-
-            made, plan, assumed = build_unlaunched(source, compile_included, request.including)
-        made = replace(made, diagnostics=(*made.diagnostics, *notes))
-        return CandidateBuild(made, (plan,), assumed=assumed)
+        whole = made = _unlaunched(request, source)
+        while made.build.binary is None and (rest := without_wrong_kernels(source, made.build)) is not None:
+            notes, source = (*notes, *made.build.diagnostics), rest
+            made = _unlaunched(request, source)
+        made = whole if made.build.binary is None else made
+        build = replace(made.build, diagnostics=tuple(dict.fromkeys((*made.build.diagnostics, *notes))))
+        return replace(made, build=build)
 
     def build_own_kernels(self, request: BuildOwnKernels) -> Binary:
         """Build kernels of this program."""
@@ -57,6 +54,25 @@ class _Compiler:
         built = build_cuda(SourceFile(path, path.read_text()), request.arch, cache=request.cache.opened())
         assert built.binary is not None, built.log
         return built.binary
+
+
+def _unlaunched(request: CompileAlone, source: SourceFile) -> CandidateBuild:
+    """Compile all kernels of a text, which may be a part of the file that is asked for."""
+    arch, options = request.arch, request.options
+
+    def compile_names(names: Sequence[str]) -> Build:
+        cache = request.cache.opened()
+        return _apart(partial(build_cuda, source, arch, names, options, cache, spare_headers=True), source)
+
+    headers = user_headers(source, options.include_dirs)
+    made, plan, assumed = build_unlaunched(source, compile_names, request.including, headers)
+    if made.binary is None and (before := request.before) is not None:
+
+        def compile_included(names: Sequence[str]) -> Build:
+            return _apart(partial(build_included, source, before, arch, names, options), source)
+
+        made, plan, assumed = build_unlaunched(source, compile_included, request.including, headers)
+    return CandidateBuild(made, (plan,), assumed=assumed)
 
 
 def _apart(compiles: Callable[[], Build], source: SourceFile) -> Build:
