@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kernel_lsp.compiler.builds.build import Build, Diagnostic, Severity
 from kernel_lsp.compiler.headers.prelude import HOST_HEADERS
+from kernel_lsp.compiler.headers.project import empty_submodules
 from kernel_lsp.compiler.headers.user import UserHeader, includes_of, resolve
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.grammar import blanked
@@ -26,6 +27,7 @@ RANDOM_HEADER = "curand_kernel.h"
 """Of device code alone: nothing can stand for it."""
 LEFT_OUT = "it was not compiled:"
 _ADVICE = "it comes with a CUDA toolkit, or by `pip install nvidia"
+_MOST_NAMED = 3
 _MARK = "kernel_lsp_absent_header"
 _ASKED = re.compile(r'__has_include\s*\(\s*["<]([^">]+)[">]')
 
@@ -107,18 +109,21 @@ def told(build: Build, source: SourceFile, headers: Sequence[UserHeader]) -> Bui
     Of a build that failed for lack of a header only that is told: what the compiler says of the rest follows from it.
     """
     if build.binary is None:
-        lacking = tuple(_advised(one) for one in build.diagnostics if _ABSENT.search(one.message))
+        lacking = tuple(_advised(one, source) for one in build.diagnostics if _ABSENT.search(one.message))
         return replace(build, diagnostics=lacking or tuple(d for d in build.diagnostics if _MARK not in d.message))
     said = tuple(_at_include(one, source, headers) if _MARK in one.message else one for one in build.diagnostics)
     return replace(build, diagnostics=said)
 
 
-def _advised(said: Diagnostic) -> Diagnostic:
-    """Return a message about a missing header with how to get one of CUDA's libraries."""
-    library = _LIBRARY.search(said.message)
-    if library is None:
-        return said
-    return replace(said, message=f"{said.message}. {_ADVICE[0].upper()}{_ADVICE[1:]}-{library[1]}`")
+def _advised(said: Diagnostic, source: SourceFile) -> Diagnostic:
+    """Return a message about a missing header with how to get a library of CUDA's, or the project's submodules."""
+    advice = ""
+    if library := _LIBRARY.search(said.message):
+        advice = f"{_ADVICE[0].upper()}{_ADVICE[1:]}-{library[1]}`"
+    elif folders := empty_submodules(source.path):
+        named = ", ".join(f"`{name}`" for name in folders[:_MOST_NAMED])
+        advice = f"Submodules of its project are empty, {named}: `git submodule update --init` gets them"
+    return replace(said, message=f"{said.message}. {advice}") if advice else said
 
 
 def _at_include(said: Diagnostic, source: SourceFile, headers: Sequence[UserHeader]) -> Diagnostic:

@@ -26,6 +26,8 @@ _PLACES = (
 _ROOT = (".git",)  # of a project, whose parts may have licences of their own, as HeCBench's samples do
 _TOP = ("LICENSE", "LICENSE.txt", "LICENSE.md")  # of a project, where no root is told
 _PACKAGE = ("pyproject.toml", "setup.py")  # of a project too, or of one of its parts, as in FlashAttention's `hopper`
+_SUBMODULES = ".gitmodules"
+_PATH = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.MULTILINE)
 # Headers of the toolkit, PyTorch and the system, which are no part of a project; those of C++ have no suffix.
 _OF_OTHERS = re.compile(r"(?:cuda|cub|thrust|torch|ATen|c10|sys|bits)/.*|[^.]*")
 
@@ -34,8 +36,8 @@ def include_folders(files: Sequence[SourceFile], named: Sequence[Path]) -> tuple
     """Return the include folders of the user's settings, then those guessed for the headers of `files`.
 
     A header that the including file, its folder and the named folders lack is looked for in up to six folders above
-    the file, in their subfolders and in their `include` folders. The folder nearest to the file counts. Where two are
-    equally near and their texts differ, neither does.
+    the file, in their subfolders, their `include` folders and git's submodules. The folder nearest to the file
+    counts. Where two are equally near and their texts differ, neither does.
 
     Args:
         files: source files, whose headers are followed.
@@ -63,6 +65,18 @@ def include_folders(files: Sequence[SourceFile], named: Sequence[Path]) -> tuple
 def guessed_folders(file: SourceFile, named: Sequence[Path]) -> tuple[Path, ...]:
     """Return the include folders that nobody has named and that headers of `file` were found in."""
     return tuple(folder for folder in include_folders((file,), named) if folder not in named)
+
+
+def empty_submodules(file: Path) -> tuple[str, ...]:
+    """Return the folders of a file's project, from its root, that git has submodules for and that are empty."""
+    root = next((folder for folder in file.resolve().parents if (folder / _SUBMODULES).is_file()), None)
+    return () if root is None else tuple(name for name in _submodules(root) if not any(root.joinpath(name).glob("*")))
+
+
+def _submodules(root: Path) -> list[str]:
+    """Return the folders of submodules below a folder, if it is the root of a project that has some."""
+    named = root / _SUBMODULES
+    return _PATH.findall(named.read_text(encoding="utf-8", errors="replace")) if named.is_file() else []
 
 
 class _Nearby:
@@ -99,6 +113,7 @@ def _groups(start: Path) -> Iterator[list[str]]:
     for folder in _around(start):
         for place in _PLACES:
             yield [str(one) for one in sorted(folder.glob(place)) if one.is_dir()] if place else [str(folder)]
+        yield [str(folder / name / inner) for name in _submodules(folder) for inner in ("", "include")]
 
 
 def _around(folder: Path) -> list[Path]:

@@ -318,3 +318,16 @@ def test_macros_of_one_header_mark_device_functions_in_another(tmp_path: Path) -
     )
     build = build_cuda(_file(tmp_path / "k.cu", text), "sm_90")
     assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
+
+
+def test_headers_are_found_in_submodules_and_empty_ones_are_named(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".gitmodules").write_text('[submodule "parts"]\n\tpath = parts/shapes\n\turl = https://host/shapes\n')
+    kernel = _file(tmp_path / "src/k.cu", "#include <shapes/side.h>\n__global__ void k(int* x) { *x = SIDE; }\n")
+    (tmp_path / "parts/shapes").mkdir(parents=True)
+    (error,) = build_cuda(kernel, "sm_90", spare_headers=True).diagnostics
+    assert error.message.endswith(
+        "Submodules of its project are empty, `parts/shapes`: `git submodule update --init` gets them"
+    )
+    _file(tmp_path / "parts/shapes/include/shapes/side.h", "#define SIDE 4\n")
+    assert include_folders((kernel,), ()) == (tmp_path / "parts/shapes/include",)
