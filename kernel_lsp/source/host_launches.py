@@ -168,7 +168,7 @@ def find_named_instances(text: str, kernels: Collection[str]) -> tuple[HostLaunc
         return ()
     code = code_only(text.encode())
     everything = code.decode()
-    named = re.compile(rf"\b(?:{'|'.join(map(re.escape, kernels))})\s*<".encode())
+    named = re.compile(rf"\b(?:{'|'.join(map(re.escape, kernels))})\s*<(?!<)".encode())
     hosts = [made for made in outline(text.encode()).declarations if made.body is not None]
     found: list[HostLaunch] = []
     for made in hosts:

@@ -12,8 +12,8 @@ from kernel_lsp.source.text import between_commas
 
 _TEMPLATE = re.compile(r"\s*template\s*<")
 _PARAMETER = re.compile(r"(?P<kind>typename|class|(?:unsigned\s+)?\w+)\s+(?P<name>\w+)\s*(?:=.*)?", re.DOTALL)
-_SWITCH = re.compile(r"\b(?P<macro>[A-Z][A-Z0-9_]*)\s*\([^;{}]*?,\s*(?P<name>\w+)\s*,\s*\[")
-_TYPE_NAME = re.compile(r"T|\w*(?:_t|[tT]ype)")
+_SWITCH = re.compile(r"\b(?P<macro>[A-Z][A-Z0-9_]*)\s*\([^;{}]*?,\s*(?P<name>\w+)\s*,\s*[\[{]")
+_TYPE_NAME = re.compile(r"T|\w*(?:_t|[tT]ype)|\w*DType\w*")
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\r?\n|[^\n])*", re.MULTILINE)
 _MOST = 4
 
@@ -34,7 +34,7 @@ def kinds_of(function: str) -> dict[str, str]:
 
 
 def switches_in(function: str) -> dict[str, str]:
-    """Return the names that macros define for the lambda after them, each with its kind, as far as names tell it.
+    """Return the names that macros define for the lambda or block after them, each with its kind, as names tell it.
 
     `BOOL_SWITCH(p.causal, IsCausal, [&] { k<IsCausal><<<g, b>>>(p); })` launches one of two instances.
     """

@@ -12,7 +12,7 @@ from pathlib import Path
 from kernel_lsp.compiler.builds.build import Build, Diagnostic, Severity
 from kernel_lsp.compiler.headers.prelude import HOST_HEADERS
 from kernel_lsp.compiler.headers.project import empty_submodules
-from kernel_lsp.compiler.headers.user import UserHeader, includes_of, resolve
+from kernel_lsp.compiler.headers.user import UserHeader, includes_of, is_of_system, resolve
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.grammar import blanked
 from kernel_lsp.source.kernel import Kernel
@@ -29,6 +29,7 @@ LEFT_OUT = "it was not compiled:"
 _ADVICE = "it comes with a CUDA toolkit, or by `pip install nvidia"
 _MOST_NAMED = 3
 _MARK = "kernel_lsp_absent_header"
+_SYSTEM = (Path("/usr/include"), *Path("/usr/include").glob("*-linux-gnu"))
 _ASKED = re.compile(r'__has_include\s*\(\s*["<]([^">]+)[">]')
 
 
@@ -41,7 +42,8 @@ def is_absent(build: Build) -> bool:
 def substitutes(
     source: SourceFile, headers: Sequence[UserHeader], folders: Sequence[Path], known: Callable[[], Iterable[Path]]
 ) -> tuple[UserHeader, ...]:
-    """Return an empty header for each that a file, or a header of the user's, includes and that is nowhere.
+    """Return an empty header for each that a file, or a header of the user's, includes and that is nowhere: one with a
+    warning, but for the system's.
 
     Headers that the code itself looks for, by `__has_include`, have none: the code does without them.
 
@@ -59,8 +61,13 @@ def substitutes(
                 continue
             there = resolve(name, source, folders, file.path.parent if quoted else None) is not None
             if not there and not any((folder / name).is_file() for folder in known()):
-                found[name] = UserHeader(name, Path(name), f"#warning {_MARK}\n")
+                found[name] = UserHeader(name, Path(name), "" if _is_here(name) else f"#warning {_MARK}\n")
     return tuple(found.values())
+
+
+def _is_here(name: str) -> bool:
+    """Return True if a header is the system's, which its own compiler finds, and which is for host code alone."""
+    return is_of_system(name) or any((folder / name).is_file() for folder in _SYSTEM)
 
 
 def needs_random(texts: Iterable[str], known: Callable[[], Iterable[Path]]) -> bool:
@@ -116,14 +123,17 @@ def told(build: Build, source: SourceFile, headers: Sequence[UserHeader]) -> Bui
 
 
 def _advised(said: Diagnostic, source: SourceFile) -> Diagnostic:
-    """Return a message about a missing header with how to get a library of CUDA's, or the project's submodules."""
-    advice = ""
+    """Return a message about a missing header with how to get a library of CUDA's or the project's submodules, or with
+    the setting for its folder.
+    """
     if library := _LIBRARY.search(said.message):
         advice = f"{_ADVICE[0].upper()}{_ADVICE[1:]}-{library[1]}`"
     elif folders := empty_submodules(source.path):
         named = ", ".join(f"`{name}`" for name in folders[:_MOST_NAMED])
         advice = f"Submodules of its project are empty, {named}: `git submodule update --init` gets them"
-    return replace(said, message=f"{said.message}. {advice}") if advice else said
+    else:
+        advice = "`build.include_dirs` can name its folder"
+    return replace(said, message=f"{said.message}. {advice}")
 
 
 def _at_include(said: Diagnostic, source: SourceFile, headers: Sequence[UserHeader]) -> Diagnostic:

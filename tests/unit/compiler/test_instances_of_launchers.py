@@ -20,6 +20,17 @@ template <typename K> __global__ void scale(typename K::T* x, int n) {
   if (K::EVEN || threadIdx.x < n) x[threadIdx.x] *= typename K::T(K::THREADS);
 }
 """
+BLOCKS = """template <typename DTypeOut, int N> __global__ void k(DTypeOut* x) { *x = N; }
+void host(void* x, bool causal, int kind) {
+  DISPATCH_CAUSAL(causal, CAUSAL, {
+    DISPATCH_KIND(kind, DTypeOut, {
+      constexpr int n = CAUSAL ? 3 : 5;
+      auto kernel = k<DTypeOut, n>;
+      kernel<<<1, 32>>>((DTypeOut*)x);
+    });
+  });
+}
+"""
 LAUNCHER = """template <int THREADS, typename input_t> void run(void* x, int n) {
   SWITCH(n % 2 == 0, EVEN, [&] {
     using Own = Traits<THREADS, EVEN,
@@ -51,6 +62,19 @@ def test_names_that_a_launcher_leaves_open_get_usual_values(tmp_path: Path) -> N
     made = compiled(tmp_path, "k.cu", f"{TRAITS}{LAUNCHER}")
     assert kernels(made) == ["scale<Traits<256, false, float>>"]
     assert [one.types for one in made.assumed] == [("THREADS=256", "EVEN=false", "input_t=float")]
+
+
+def test_switches_may_have_blocks_in_place_of_lambdas(tmp_path: Path) -> None:
+    made = compiled(tmp_path, "k.cu", BLOCKS)
+    assert kernels(made) == ["k<float, (false ? 3 : 5)>"]
+    assert [one.types for one in made.assumed] == [("DTypeOut=float", "CAUSAL=false")]
+
+
+def test_a_launch_is_no_template_argument(tmp_path: Path) -> None:
+    text = """template <typename T> __global__ void k(T* x) { *x = 1; }
+void host(float* x, int blocks, int threads) { k<<<blocks, threads>>>(x); }
+"""
+    assert kernels(compiled(tmp_path, "k.cu", text)) == ["k<float>"]
 
 
 def test_macros_of_headers_tell_what_they_launch(tmp_path: Path) -> None:

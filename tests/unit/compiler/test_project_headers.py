@@ -245,6 +245,13 @@ def test_of_a_build_that_lacks_a_header_only_that_is_told(tmp_path: Path) -> Non
     assert not any("compiled without" in d.message for d in build.diagnostics)
 
 
+def test_a_header_of_the_system_is_not_said_to_be_absent(tmp_path: Path) -> None:
+    kernel = _file(tmp_path / "k.cu", "#include <dirent.h>\n#include <no.h>\n__global__ void k(int* x) { *x = 1; }\n")
+    build = build_cuda(kernel, "sm_90", spare_headers=True)
+    assert build.binary is not None, build.log
+    assert [one.line for one in build.diagnostics] == [2]
+
+
 def test_a_header_of_cudas_in_quotes_is_no_neighbours_of_the_same_name(tmp_path: Path) -> None:
     """Its folder would stand for CUDA's own header wherever that is included."""
     (tmp_path / "LICENSE").touch()
@@ -322,8 +329,12 @@ def test_macros_of_one_header_mark_device_functions_in_another(tmp_path: Path) -
 
 def test_headers_are_found_in_submodules_and_empty_ones_are_named(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
-    (tmp_path / ".gitmodules").write_text('[submodule "parts"]\n\tpath = parts/shapes\n\turl = https://host/shapes\n')
+    modules = tmp_path / ".gitmodules"
+    modules.touch()
     kernel = _file(tmp_path / "src/k.cu", "#include <shapes/side.h>\n__global__ void k(int* x) { *x = SIDE; }\n")
+    (error,) = build_cuda(kernel, "sm_90", spare_headers=True).diagnostics
+    assert error.message.endswith(". `build.include_dirs` can name its folder")
+    modules.write_text('[submodule "parts"]\n\tpath = parts/shapes\n\turl = https://host/shapes\n')
     (tmp_path / "parts/shapes").mkdir(parents=True)
     (error,) = build_cuda(kernel, "sm_90", spare_headers=True).diagnostics
     assert error.message.endswith(
