@@ -30,6 +30,7 @@ _MAYBE_HOST = re.compile(_HOST.pattern + rb"|\bnvtx[A-Z]|\b(?:throw|try)\b|\b[A-
 _HOST_OR_SAID = re.compile(_HOST.pattern + rb"|\b__host__\b")
 _HOST_NAMESPACES = frozenset((b"std", b"torch", b"at", b"c10", b"caffe2", b"pybind11"))
 _HOST_MACRO = re.compile(rb"(?:TORCH|STABLE_TORCH|PYBIND11|AT|C10|NB|TVM|GTEST|TEST|TYPED_TEST|BENCHMARK)(?:_\w+)?")
+_OF_A_CLASS = re.compile(rb"\s*template\s+(?:class|struct)\b")  # an explicit instantiation: its kernels are functions
 _HOST_HEADER = re.compile(
     rb"""(?x)
       (?:torch|ATen|c10|caffe2|pybind11|nanobind|gtest|gmock|glog|gflags|benchmark|fmt|boost|nvtx3|sys|bits)/.*
@@ -300,6 +301,8 @@ class _Knife:
         words = self.head_words(made)
         if not words - {b";"}:
             return _Role.DEVICE
+        if _OF_A_CLASS.match(code):
+            return _Role.HOST
         if words & _DEVICE_WORDS or (_is_type(made) and (_DEVICE.search(code) or self.names_device_macro(code))):
             return _Role.DEVICE
         if b"__attribute__" in words and made.body and _DEVICE.search(code, 0, made.body.start - made.span.start):

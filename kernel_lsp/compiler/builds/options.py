@@ -29,11 +29,11 @@ class BuildOptions:
         """Return the options, with C++20 where one of the texts uses concepts and no flag names a standard."""
         if any(map(_STANDARD.match, self.flags)) or not any(map(_CXX20.search, texts)):
             return self
-        return self.with_flag("-std=c++20")
+        return self.with_flags("-std=c++20")
 
-    def with_flag(self, flag: str) -> "BuildOptions":
-        """Return the options with one more flag."""
-        return replace(self, flags=(*self.flags, flag))
+    def with_flags(self, *flags: str) -> "BuildOptions":
+        """Return the options with more flags."""
+        return replace(self, flags=(*self.flags, *flags))
 
     @property
     def all_flags(self) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ def build_cuda(
     if build.binary is None and (wider := wider_target(arch, build.log)) is not None:
         build = climb(arch=wider, spare_headers=spare_headers)
     if spare_headers and build.binary is None and (launching := _launch_on_device(build)) is not None:
-        again = climb(arch=arch, options=options.with_flag("-rdc=true"), spare_headers=True)
+        again = climb(arch=arch, options=options.with_flags("-rdc=true"), spare_headers=True)
         build = replace(again, diagnostics=(*again.diagnostics, launching)) if again.binary is not None else again
     if cache is not None:
         cache.put(by_slice if build.binary is not None and build.way != "nvcc" else by_file, build)

@@ -97,7 +97,7 @@ class _Nearby:
         if _OF_OTHERS.fullmatch(name) or ".." in Path(name).parts or Path(name).is_absolute():
             return None
         if self._groups is None:
-            self._groups = [*_groups(self._file.path.resolve().parent)]
+            self._groups = [*_groups(self._file.path)]
         for group in self._groups:
             # Names are tried in thousands, for which objects of `Path` would take most of the time.
             found = [folder for folder in group if os.path.isfile(f"{folder}/{name}")]  # noqa: PTH113
@@ -108,16 +108,17 @@ class _Nearby:
         return None
 
 
-def _groups(start: Path) -> Iterator[list[str]]:
-    """Yield the folders that are equally near, nearest first."""
-    for folder in _around(start):
+def _groups(file: Path) -> Iterator[list[str]]:
+    """Yield the folders that are equally near to a file, nearest first."""
+    for folder in folders_around(file):
         for place in _PLACES:
             yield [str(one) for one in sorted(folder.glob(place)) if one.is_dir()] if place else [str(folder)]
         yield [str(folder / name / inner) for name in _submodules(folder) for inner in ("", "include")]
 
 
-def _around(folder: Path) -> list[Path]:
-    """Return a folder and those above it, up to the root of its project; no folder that many projects share."""
+def folders_around(file: Path) -> list[Path]:
+    """Return the folder of a file and those above it, up to the root of its project, none that many projects share."""
+    folder = file.resolve().parent
     shared = {Path("/"), Path.home(), Path(tempfile.gettempdir()).resolve()}
     shared |= {above for one in tuple(shared) for above in one.parents}
     own = [*itertools.takewhile(lambda above: above not in shared, (folder, *folder.parents)[:_LEVELS])]

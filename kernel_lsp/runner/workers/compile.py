@@ -5,17 +5,21 @@ built meanwhile. Each compilation of a user's file is a process of its own, sinc
 an unknown type among a template's parameters.
 """
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from msgspec import structs
+
 from kernel_lsp.compiler.builds.build import Build, Diagnostic, Severity
 from kernel_lsp.compiler.cuda.assumed import build_unlaunched
 from kernel_lsp.compiler.cuda.build import build_cuda, build_included
 from kernel_lsp.compiler.cuda.instances import with_few_instances
 from kernel_lsp.compiler.cuda.wrong_kernels import without_wrong_kernels
+from kernel_lsp.compiler.headers.definitions import definitions
 from kernel_lsp.compiler.headers.user import user_headers
 from kernel_lsp.compiler.machine_code.binary import Binary
 from kernel_lsp.compiler.triton.forks import in_forks
@@ -23,6 +27,7 @@ from kernel_lsp.runner.messages.build import BuildOwnKernels, CandidateBuild, Co
 from kernel_lsp.source.candidate import SourceFile
 
 _DEVICE = Path(__file__).parents[2] / "device"
+_SECONDS_FOR_MORE = 30.0  # after which nothing is compiled for the sake of some kernels
 _SECONDS = 600  # of a compilation; whoever asks ends it sooner
 
 
@@ -37,16 +42,27 @@ class _Compiler:
     def compile_alone(self, request: CompileAlone) -> CandidateBuild:
         """Compile all kernels of a file, as it stands or, if it is a header, as one of its includers has it.
 
-        Kernels with errors are left out for the others' sake; the errors are among the build's diagnostics.
+        Where some do not compile, macros of the project's build files may help; a note says which.
         """
-        source, notes = with_few_instances(request.kernel)
-        whole = made = _unlaunched(request, source)
-        while made.build.binary is None and (rest := without_wrong_kernels(source, made.build)) is not None:
-            notes, source = (*notes, *made.build.diagnostics), rest
-            made = _unlaunched(request, source)
-        made = whole if made.build.binary is None else made
-        build = replace(made.build, diagnostics=tuple(dict.fromkeys((*made.build.diagnostics, *notes))))
-        return replace(made, build=build)
+        deadline = time.perf_counter() + _SECONDS_FOR_MORE
+        made = _with_few_errors(request, deadline)
+        done = made.build.binary is not None and all(one.compiled for one in made.assumed)
+        if done or time.perf_counter() > deadline:
+            return made
+        source, options = request.kernel, request.options
+        texts = (source.text, *(header.text for header in user_headers(source, options.include_dirs)))
+        said = " ".join((*(one.message for one in made.build.diagnostics), *(one.problem for one in made.assumed)))
+        every = definitions(source.path, texts, request.arch)
+        defined = [one for one in every if re.search(rf"\b{one.name}\b", said)] or every
+        more = options.with_flags(*(one.flag for one in defined))
+        other = _with_few_errors(structs.replace(request, options=more), deadline) if defined else made
+        if _count(other) <= _count(made):
+            return made
+        notes = tuple(
+            Diagnostic(str(one.path), one.line, 1, one.line, 1, Severity.NOTE, f"compiled with `{one.flag}` as here")
+            for one in defined
+        )
+        return replace(other, build=replace(other.build, diagnostics=(*other.build.diagnostics, *notes)))
 
     def build_own_kernels(self, request: BuildOwnKernels) -> Binary:
         """Build kernels of this program."""
@@ -54,6 +70,27 @@ class _Compiler:
         built = build_cuda(SourceFile(path, path.read_text()), request.arch, cache=request.cache.opened())
         assert built.binary is not None, built.log
         return built.binary
+
+
+def _with_few_errors(request: CompileAlone, deadline: float) -> CandidateBuild:
+    """Compile all kernels of a file but those with errors, which are among the build's diagnostics.
+
+    After `deadline`, on `time.perf_counter`, no further compilation begins.
+    """
+    source, notes = with_few_instances(request.kernel)
+    whole = made = _unlaunched(request, source)
+    while made.build.binary is None and time.perf_counter() < deadline:
+        if (rest := without_wrong_kernels(source, made.build)) is None:
+            break
+        notes, source = (*notes, *made.build.diagnostics), rest
+        made = _unlaunched(request, source)
+    made = whole if made.build.binary is None else made
+    build = replace(made.build, diagnostics=tuple(dict.fromkeys((*made.build.diagnostics, *notes))))
+    return replace(made, build=build)
+
+
+def _count(made: CandidateBuild) -> int:
+    return len(made.build.binary.kernels) if made.build.binary else 0
 
 
 def _unlaunched(request: CompileAlone, source: SourceFile) -> CandidateBuild:

@@ -127,3 +127,29 @@ __global__ void worse(int* x) { x.y = 1; }
     assert [(one.line, one.severity) for one in made.build.diagnostics] == [(3, Severity.ERROR), (6, Severity.ERROR)]
     alone = compiled(tmp_path, "k.cu", "__device__ int f() { return unknown; }\n" + text)
     assert (alone.build.binary, alone.build.diagnostics[0].line) == (None, 1)
+
+
+def test_macros_of_a_build_file_are_defined_where_kernels_lack_them(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    text = """#ifdef SAFE
+#error not this one
+#endif
+#ifndef WIDTH
+#error WIDTH is not defined
+#endif
+__global__ void k(int* x) { *x = WIDTH; }
+"""
+    (tmp_path / "src").mkdir()
+    made = compiled(tmp_path / "src", "k.cu", text)
+    assert (made.build.binary, made.build.diagnostics[0].line) == (None, 5)
+    make = tmp_path / "Makefile"
+    make.write_text(
+        "# -DWIDTH=1\nall:\n\tnvcc -gencode arch=compute_80,code=sm_80 -DWIDTH=2 -DSAFE\n\tnvcc -DWIDTH=$(W)\n"
+    )
+    assert compiled(tmp_path / "src", "k.cu", text).build.binary is None
+    make.write_text(f"{make.read_text()}\tnvcc -arch=sm_90 -DWIDTH=3 -DSAFE -DOTHER\n")
+    made = compiled(tmp_path / "src", "k.cu", text)
+    assert kernels(made) == ["k"]
+    assert [(one.path, one.line, one.severity, one.message) for one in made.build.diagnostics] == [
+        (str(make), 5, Severity.NOTE, "compiled with `-DWIDTH=3` as here")
+    ]

@@ -342,3 +342,13 @@ def test_headers_are_found_in_submodules_and_empty_ones_are_named(tmp_path: Path
     )
     _file(tmp_path / "parts/shapes/include/shapes/side.h", "#define SIDE 4\n")
     assert include_folders((kernel,), ()) == (tmp_path / "parts/shapes/include",)
+
+
+def test_instances_of_a_class_of_host_code_do_not_keep_it(tmp_path: Path) -> None:
+    text = """#include <nowhere.h>
+template <typename T> __global__ void k(T* x) { *x = 1; }
+template <typename T> void Layer<T>::run(T* x) { k<T><<<1, 32>>>(x); }
+template class Layer<float>;
+"""
+    build = build_cuda(_file(tmp_path / "k.cu", text), "sm_90", ("k<float>",), spare_headers=True)
+    assert build.binary is not None, build.log
