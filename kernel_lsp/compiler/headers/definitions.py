@@ -47,7 +47,7 @@ def definitions(file: Path, texts: Sequence[str], arch: str) -> tuple[Definition
     known -= {name for text in texts for name in re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", text, re.MULTILINE)}
     found: dict[str, Definition] = {}
     for path in _build_files(file):
-        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        for number, line in enumerate(_read(path).splitlines(), start=1):
             targets = _TARGET.findall(line)
             if _COMMENT.match(line) or (targets and str(arch_number(arch)) not in targets):
                 continue
@@ -56,6 +56,14 @@ def definitions(file: Path, texts: Sequence[str], arch: str) -> tuple[Definition
                     written = f"-D{flag['name']}{flag['value'] or ''}"
                     found.setdefault(flag["name"], Definition(flag["name"], written, path, number))
     return tuple(found.values())
+
+
+def _read(path: Path) -> str:
+    """Return the text of a file, nothing of one that may not be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _build_files(file: Path) -> Iterator[Path]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernel_lsp.compiler.headers.user import INCLUDE, user_headers
+from kernel_lsp.compiler.headers.user import INCLUDE, resolve, user_headers
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda import find_cuda_kernels
 from kernel_lsp.source.grammar import blanked
@@ -40,22 +40,36 @@ def including_files(source: SourceFile, folders: Sequence[Path] = ()) -> tuple[S
 
 
 def text_before(source: SourceFile, includer: SourceFile) -> SourceFile:
-    """Return the text of `includer` above its include of `source`, without includes of other kernel headers.
+    """Return the text of `includer` above its include of `source`, and of headers in between if it is included by one.
 
-    Conditions that are open there, as an include guard is, are closed at its end.
+    It is without includes of other headers whose kernels would be compiled too. Conditions that are open there, as an
+    include guard is, are closed at its end.
     """
     text = includer.text.encode()
     for match in INCLUDE.finditer(includer.text):
-        line = SourceFile(includer.path, match[0])
-        headers = user_headers(line)
+        headers = user_headers(SourceFile(includer.path, match[0]))
         start, end = (len(includer.text[:at].encode()) for at in match.span())
         if source.path.resolve() in {header.path for header in headers}:
             above = text[:start].decode()
             still_open = sum(1 if mark == "if" else -1 for mark in _BRANCH.findall(above))
-            return SourceFile(includer.path, above + "\n#endif" * still_open)
-        if any("__global__" in header.text for header in headers):
+            return SourceFile(includer.path, above + "\n#endif" * still_open + _between(source, includer, match))
+        if any(not kernel.template_parameters for one in headers for kernel in find_cuda_kernels(one.text, one.path)):
             text = text[:start] + blanked(text[start:end]) + text[end:]
     return SourceFile(includer.path, "")
+
+
+def _between(source: SourceFile, includer: SourceFile, include: re.Match[str]) -> str:
+    """Return the text above `source` in the header that an include means; empty if it is `source` itself."""
+    header = resolve(include[1] or include[2], includer, (), None)
+    if header is None or header == source.path.resolve():
+        return ""
+    found = text_before(source, SourceFile(header, header.read_text(encoding="utf-8", errors="replace"))).text
+
+    def whole(inner: re.Match[str]) -> str:
+        path = header.parent / (inner[1] or inner[2])
+        return f'#include "{path.resolve()}"' if path.is_file() else inner[0]
+
+    return "\n" + INCLUDE.sub(whole, found)
 
 
 def _around(header: Path) -> list[Path]:

@@ -46,8 +46,7 @@ class _Compiler:
         """
         deadline = time.perf_counter() + _SECONDS_FOR_MORE
         made = _with_few_errors(request, deadline)
-        done = made.build.binary is not None and all(one.compiled for one in made.assumed)
-        if done or time.perf_counter() > deadline:
+        if _is_whole(made) or time.perf_counter() > deadline:
             return made
         source, options = request.kernel, request.options
         texts = (source.text, *(header.text for header in user_headers(source, options.include_dirs)))
@@ -89,6 +88,11 @@ def _with_few_errors(request: CompileAlone, deadline: float) -> CandidateBuild:
     return replace(made, build=build)
 
 
+def _is_whole(made: CandidateBuild) -> bool:
+    """Return True if all kernels of a file were compiled."""
+    return made.build.binary is not None and all(one.compiled for one in made.assumed)
+
+
 def _count(made: CandidateBuild) -> int:
     return len(made.build.binary.kernels) if made.build.binary else 0
 
@@ -102,14 +106,17 @@ def _unlaunched(request: CompileAlone, source: SourceFile) -> CandidateBuild:
         return _apart(partial(build_cuda, source, arch, names, options, cache, spare_headers=True), source)
 
     headers = user_headers(source, options.include_dirs)
-    made, plan, assumed = build_unlaunched(source, compile_names, request.including, headers)
-    if made.binary is None and (before := request.before) is not None:
+    build, plan, assumed = build_unlaunched(source, compile_names, request.including, headers)
+    made = CandidateBuild(build, (plan,), assumed=assumed)
+    if _is_whole(made) or (before := request.before) is None:
+        return made
 
-        def compile_included(names: Sequence[str]) -> Build:
-            return _apart(partial(build_included, source, before, arch, names, options), source)
+    def compile_included(names: Sequence[str]) -> Build:
+        return _apart(partial(build_included, source, before, arch, names, options), source)
 
-        made, plan, assumed = build_unlaunched(source, compile_included, request.including, headers)
-    return CandidateBuild(made, (plan,), assumed=assumed)
+    build, plan, assumed = build_unlaunched(source, compile_included, request.including, headers)
+    included = CandidateBuild(build, (plan,), assumed=assumed)
+    return included if made.build.binary is None or _count(included) > _count(made) else made
 
 
 def _apart(compiles: Callable[[], Build], source: SourceFile) -> Build:

@@ -153,3 +153,12 @@ __global__ void k(int* x) { *x = WIDTH; }
     assert [(one.path, one.line, one.severity, one.message) for one in made.build.diagnostics] == [
         (str(make), 5, Severity.NOTE, "compiled with `-DWIDTH=3` as here")
     ]
+
+
+def test_a_template_that_needs_what_stands_before_its_include_is_compiled_after_it(tmp_path: Path) -> None:
+    source = SourceFile(tmp_path / "k.cuh", "template <int N> __global__ void k(int* x) { *x = LANES * N; }\n")
+    source.path.write_text(source.text)
+    before = SourceFile(tmp_path / "main.cu", "const int LANES = 32;\n")
+    cache = CacheFolder(tmp_path / "cache", 1 << 20)
+    asked = CompileAlone(kernel=source, arch="sm_90", options=BuildOptions(), cache=cache, before=before)
+    assert kernels(methods().compile_alone(asked)) == ["k<4>"]

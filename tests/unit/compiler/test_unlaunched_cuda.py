@@ -166,6 +166,28 @@ def test_a_header_is_compiled_after_what_stands_before_its_include(tmp_path: Pat
     assert (said.path, said.line, said.message) == (str(header.path), 2, 'identifier "y" is undefined')
 
 
+def test_a_header_is_compiled_after_those_that_a_header_of_all_includes_before_it(tmp_path: Path) -> None:
+    """A template of another header costs nothing, and its constants are wanted."""
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts/first.cuh").write_text(
+        "#pragma once\nconst int LANES = 32;\ntemplate <typename T> __global__ void first(T* x) { *x = LANES; }\n"
+    )
+    text = "template <int N> __global__ void second(int* x) { *x = LANES * N; }\n"
+    header = SourceFile(tmp_path / "parts/second.cuh", text)
+    header.path.write_text(text)
+    (tmp_path / "all.cuh").write_text(
+        '#ifndef ALL\n#define ALL\n#include "parts/first.cuh"\n#include "parts/second.cuh"\n#endif\n'
+    )
+    main = SourceFile(
+        tmp_path / "main.cu", '#define TYPE int\n#include "all.cuh"\nvoid host(int* x) { second<2><<<1, 1>>>(x); }\n'
+    )
+    main.path.write_text(main.text)
+    before = text_before(header, including_files(header)[0])
+    build = build_included(header, before, "sm_90", ("second<2>",))
+    assert build.binary is not None, build.log
+    assert [kernel.name for kernel in build.binary.kernels] == ["second<2>"]
+
+
 def test_what_a_condition_leaves_out_is_said_with_its_line(built) -> None:
     _, assumed = built
     assert not assumed["absent"].compiled
