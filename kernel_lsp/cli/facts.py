@@ -19,11 +19,18 @@ from kernel_lsp.judge.facts import (
     ArchFacts,
     KernelMachineCode,
     facts_of_all,
+    left_by_errors,
     machine_code,
     open_builder,
     workload_paths,
 )
-from kernel_lsp.report.compile import diagnostics_view, facts_view, guessed_folders_view, without_workload_view
+from kernel_lsp.report.compile import (
+    diagnostics_view,
+    facts_view,
+    guessed_folders_view,
+    left_by_errors_view,
+    without_workload_view,
+)
 from kernel_lsp.report.machine import records_json
 from kernel_lsp.report.sass import sass_record, sass_view
 from kernel_lsp.source.candidate import SourceFile
@@ -63,6 +70,8 @@ def facts(
             out.print(facts_view((one.arch, kernel) for one in found for kernel in one.kernels), crop=False)
         if any(one.assumed for one in found):
             out.print(without_workload_view(found[0].assumed, str(source.path)), crop=False)
+        if left := left_by_errors(source, found):
+            out.print(left_by_errors_view(left), soft_wrap=True)
         if folders := guessed_folders(cuda_part(source), settings.build.include_dirs):
             out.print(guessed_folders_view(folders), soft_wrap=True)
         for code in codes:

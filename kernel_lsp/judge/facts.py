@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernel_lsp.compiler.builds.answers import build_files, cached_build
 from kernel_lsp.compiler.builds.assumed import Assumed
-from kernel_lsp.compiler.builds.build import Diagnostic
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.compiler.builds.built import Built
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.compiler.machine_code.sass import MachineCode, disassemble, mix
@@ -23,6 +23,7 @@ from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels, language_of
+from kernel_lsp.source.kernel import base_name
 from kernel_lsp.source.language import source_part
 from kernel_lsp.workload.spec import WorkloadFile, find_workload, find_workloads
 
@@ -143,6 +144,15 @@ def joined_facts(parts: Sequence[ArchFacts]) -> ArchFacts:
 def facts_of_all(builds: Sequence[Mapping[str, Built]]) -> list[ArchFacts]:
     """Return the merged facts for each architecture; `builds` holds a mapping for each workload, with the same keys."""
     return [joined_facts([facts_of(arch, built[arch]) for built in builds]) for arch in builds[0]]
+
+
+def left_by_errors(source: SourceFile, found: Sequence[ArchFacts]) -> tuple[str, ...]:
+    """Return the names of a file's kernels of which builds with errors say nothing, neither figures nor why not."""
+    if not any(said.severity is Severity.ERROR for one in found for said in one.diagnostics):
+        return ()
+    known = {base_name(kernel.name) for one in found for kernel in one.kernels}
+    known |= {assumed.kernel for one in found for assumed in one.assumed}
+    return tuple(kernel.name for kernel in find_kernels(source.text, source.path) if kernel.name not in known)
 
 
 def workload_paths(source: SourceFile, workload: Path | None, settings: Settings) -> list[Path | None]:

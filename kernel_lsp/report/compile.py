@@ -63,6 +63,11 @@ def without_workload_view(assumed: Sequence[Assumed], path: str) -> RenderableTy
     return Group(Text(head), assumed_view(assumed, path))
 
 
+def left_by_errors_view(kernels: Sequence[str]) -> Text:
+    """Return the line that names the kernels without facts in a file with errors."""
+    return Text(f"  not compiled for the errors above: {', '.join(kernels)}", "yellow")
+
+
 def guessed_folders_view(folders: Sequence[Path]) -> Text:
     """Return the line that says in which folders headers were found though nobody has named these."""
     return Text(f"  include folders guessed (`build.include_dirs` names them): {', '.join(map(str, folders))}", "dim")

@@ -96,10 +96,10 @@ def build_cuda(
 
 
 def _launch_on_device(build: Build) -> Diagnostic | None:
-    """Return a note at the kernel launch for which device code is to be compiled so that it can be linked."""
+    """Return a warning at the kernel launch for which device code is to be compiled so that it can be linked."""
     found = next((one for one in build.diagnostics if _ON_DEVICE.search(one.message)), None)
     words = "a kernel is launched on the device here: compiled with `-rdc=true`, and not linked"
-    return replace(found, severity=Severity.NOTE, message=words) if found is not None else None
+    return replace(found, severity=Severity.WARNING, message=words) if found is not None else None
 
 
 def _without_random(

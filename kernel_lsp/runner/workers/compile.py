@@ -42,7 +42,7 @@ class _Compiler:
     def compile_alone(self, request: CompileAlone) -> CandidateBuild:
         """Compile all kernels of a file, as it stands or, if it is a header, as one of its includers has it.
 
-        Where some do not compile, macros of the project's build files may help; a note says which.
+        Where some do not compile, macros of the project's build files may help; a warning says which.
         """
         deadline = time.perf_counter() + _SECONDS_FOR_MORE
         made = _with_few_errors(request, deadline)
@@ -57,11 +57,9 @@ class _Compiler:
         other = _with_few_errors(structs.replace(request, options=more), deadline) if defined else made
         if _count(other) <= _count(made):
             return made
-        notes = tuple(
-            Diagnostic(str(one.path), one.line, 1, one.line, 1, Severity.NOTE, f"compiled with `{one.flag}` as here")
-            for one in defined
-        )
-        return replace(other, build=replace(other.build, diagnostics=(*other.build.diagnostics, *notes)))
+        words = ", ".join(f"`{one.flag}` of {one.path.name}, line {one.line}" for one in defined)
+        note = Diagnostic(str(source.path), 1, 1, 1, 1, Severity.WARNING, f"compiled with {words}")
+        return replace(other, build=replace(other.build, diagnostics=(*other.build.diagnostics, note)))
 
     def build_own_kernels(self, request: BuildOwnKernels) -> Binary:
         """Build kernels of this program."""

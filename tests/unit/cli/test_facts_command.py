@@ -135,3 +135,12 @@ def test_a_guessed_include_folder_is_named(facts, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.kernel-lsp.build]\ninclude_dirs = ["include"]\n')
     named = facts()
     assert (named.returncode, "guessed" in named.stdout) == (0, False), named.stderr
+
+
+def test_kernels_that_an_error_leaves_without_facts_are_named(facts, tmp_path: Path) -> None:
+    (tmp_path / "kernels/lacks.cu").write_text(
+        "#include <nowhere.h>\n__global__ void first(Nowhere x) {}\n__global__ void second(Nowhere x) {}\n"
+    )
+    answer = facts(file="kernels/lacks.cu")
+    assert answer.returncode == 1
+    assert "not compiled for the errors above: first, second" in answer.stdout
