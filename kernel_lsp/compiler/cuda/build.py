@@ -107,7 +107,7 @@ def _without_random(
 ) -> Build:
     """Build a file without the kernels that use cuRAND's device functions, which are not here, by NVRTC alone.
 
-    Where no kernel is left, all are compiled, for the compiler to say what is missing.
+    Where no kernel would be left, all are compiled, as some may do without; each that is not has an error.
     """
     cut: list[UserHeader] = []
     gone = frozenset[str]()
@@ -117,7 +117,9 @@ def _without_random(
     kept, gone = without_random(sliced, gone)
     kernels = find_cuda_kernels(source.text, source.path)
     if gone.issuperset(kernel.name.rpartition("::")[2] for kernel in kernels):
-        return _climb_down(source, sliced, names=names, headers=headers, nvcc=nvcc, **more)
+        build = _climb_down(source, sliced, names=names, headers=headers, nvcc=nvcc, **more)
+        why = tuple(replace(one, severity=Severity.ERROR) for one in left_out(source, kernels, gone))
+        return replace(build, diagnostics=why or build.diagnostics) if build.binary is None else build
     wanted = [name for name in names if without_cast(name).partition("<")[0].rpartition("::")[2] not in gone]
     build = _climb_down(source, kept, names=wanted, headers=cut, nvcc=replace(nvcc, path=None), **more)
     return replace(build, diagnostics=(*build.diagnostics, *left_out(source, kernels, gone)))

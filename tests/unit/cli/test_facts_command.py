@@ -144,3 +144,14 @@ def test_kernels_that_an_error_leaves_without_facts_are_named(facts, tmp_path: P
     answer = facts(file="kernels/lacks.cu")
     assert answer.returncode == 1
     assert "not compiled for the errors above: first, second" in answer.stdout
+
+
+def test_macros_are_taken_from_build_files_above_a_part_of_a_project(facts, tmp_path: Path) -> None:
+    """Workers may read them, which lie outside of the part."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "Makefile").write_text("all:\n\tnvcc -DFACTOR=4 kernels/k.cu\n")
+    (tmp_path / "kernels/pyproject.toml").touch()
+    (tmp_path / "kernels/k.cu").write_text("__global__ void k(int* x) { *x *= FACTOR; }\n")
+    answer = facts(file="kernels/k.cu")
+    assert answer.returncode == 0, answer.stderr
+    assert "warning: compiled with `-DFACTOR=4` of Makefile, line 2" in answer.stderr

@@ -482,6 +482,12 @@ void run(float* x) { open<float><<<1, 32>>>(x); }
         ("noisy", False, True),
         ("open", False, True),
     ]
+    alone = SourceFile(tmp_path / "k.cu", text.replace("__global__ void plain(float* x) { *x += 1; }\n", ""))
+    said = build_cuda(alone, "sm_90", spare_headers=True).diagnostics
+    assert [(one.severity, one.line, "pip install nvidia-curand" in one.message) for one in said] == [
+        (Severity.ERROR, 2, True),
+        (Severity.ERROR, 3, True),
+    ]
 
 
 def test_variables_in_registers_are_compiled_as_other_compilers_do() -> None:
