@@ -184,6 +184,11 @@ def _name_of(parameter: str) -> str:
     return function["name"] if function else parameter.partition("=")[0].split()[-1]
 
 
+def usual_number(name: str) -> int:
+    """Return a usual value of a constant that is called so; 32 where the name tells nothing."""
+    return next((value for pattern, value in _USUAL if re.search(pattern, name, re.IGNORECASE)), 32)
+
+
 def _value(kind: str, name: str, number: int | None, enumerator: int) -> str:
     """Return a value for a template parameter that is not a type; one of an enumeration as its number."""
     plain = re.sub(r"\b(?:const|constexpr)\b", "", kind).strip()

@@ -25,8 +25,10 @@ from kernel_lsp.compiler.machine_code.binary import Binary
 from kernel_lsp.compiler.triton.forks import in_forks
 from kernel_lsp.runner.messages.build import BuildOwnKernels, CandidateBuild, CompileAlone, CompileRole
 from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.template_arguments import usual_number
 
 _DEVICE = Path(__file__).parents[2] / "device"
+_UNDEFINED = re.compile(r'identifier "([A-Z_]*[A-Z][A-Z0-9_]*)" is undefined')
 _SECONDS_FOR_MORE = 30.0  # after which nothing is compiled for the sake of some kernels
 _SECONDS = 600  # of a compilation; whoever asks ends it sooner
 
@@ -42,24 +44,18 @@ class _Compiler:
     def compile_alone(self, request: CompileAlone) -> CandidateBuild:
         """Compile all kernels of a file, as it stands or, if it is a header, as one of its includers has it.
 
-        Where some do not compile, macros of the project's build files may help; a warning says which.
+        Where some do not compile, macros of the project's build files may help, else usual values of macros that
+        nothing defines, whose errors stay; a warning says which.
         """
         deadline = time.perf_counter() + _SECONDS_FOR_MORE
         made = _with_few_errors(request, deadline)
         if _is_whole(made) or time.perf_counter() > deadline:
             return made
-        source, options = request.kernel, request.options
-        texts = (source.text, *(header.text for header in user_headers(source, options.include_dirs)))
-        said = " ".join((*(one.message for one in made.build.diagnostics), *(one.problem for one in made.assumed)))
-        every = definitions(source.path, texts, request.arch)
-        defined = [one for one in every if re.search(rf"\b{one.name}\b", said)] or every
-        more = options.with_flags(*(one.flag for one in defined))
-        other = _with_few_errors(structs.replace(request, options=more), deadline) if defined else made
-        if _count(other) <= _count(made):
+        made = _with_macros(request, made, _of_build_files(request, made), deadline)
+        if _is_whole(made) or time.perf_counter() > deadline:
             return made
-        words = ", ".join(f"`{one.flag}` of {one.path.name}, line {one.line}" for one in defined)
-        note = Diagnostic(str(source.path), 1, 1, 1, 1, Severity.WARNING, f"compiled with {words}")
-        return replace(other, build=replace(other.build, diagnostics=(*other.build.diagnostics, note)))
+        errors = tuple(one for one in made.build.diagnostics if one.severity is Severity.ERROR)
+        return _with_macros(request, made, _assumed_macros(request, made), deadline, errors)
 
     def build_own_kernels(self, request: BuildOwnKernels) -> Binary:
         """Build kernels of this program."""
@@ -67,6 +63,48 @@ class _Compiler:
         built = build_cuda(SourceFile(path, path.read_text()), request.arch, cache=request.cache.opened())
         assert built.binary is not None, built.log
         return built.binary
+
+
+def _of_build_files(request: CompileAlone, made: CandidateBuild) -> dict[str, str]:
+    """Return macros that the project's build files define, as flags, each with its place: those that errors name, else
+    all that the code mentions.
+    """
+    source, said = request.kernel, _said_of(made)
+    texts = (source.text, *(header.text for header in user_headers(source, request.options.include_dirs)))
+    every = definitions(source.path, texts, request.arch)
+    defined = [one for one in every if re.search(rf"\b{one.name}\b", said)] or every
+    return {one.flag: f"of {one.path.name}, line {one.line}" for one in defined}
+
+
+def _assumed_macros(request: CompileAlone, made: CandidateBuild) -> dict[str, str]:
+    """Return the macros that errors say to be undefined, as flags with usual values."""
+    names = [
+        name for name in _UNDEFINED.findall(_said_of(made)) if not re.search(rf"\b{name}\s*\(", request.kernel.text)
+    ]
+    return {f"-D{name}={usual_number(name)}": "assumed: nothing defines it" for name in dict.fromkeys(names)}
+
+
+def _with_macros(
+    request: CompileAlone,
+    made: CandidateBuild,
+    flags: dict[str, str],
+    deadline: float,
+    errors: tuple[Diagnostic, ...] = (),
+) -> CandidateBuild:
+    """Return a build with macros, which a warning names, and with `errors`, if it has more kernels than `made`."""
+    if not flags:
+        return made
+    options = request.options.with_flags(*flags)
+    other = _with_few_errors(structs.replace(request, options=options), deadline)
+    if _count(other) <= _count(made):
+        return made
+    words = ", ".join(f"`{flag}` ({place})" for flag, place in flags.items())
+    note = Diagnostic(str(request.kernel.path), 1, 1, 1, 1, Severity.WARNING, f"compiled with {words}")
+    return replace(other, build=replace(other.build, diagnostics=(*errors, *other.build.diagnostics, note)))
+
+
+def _said_of(made: CandidateBuild) -> str:
+    return " ".join((*(one.message for one in made.build.diagnostics), *(one.problem for one in made.assumed)))
 
 
 def _with_few_errors(request: CompileAlone, deadline: float) -> CandidateBuild:

@@ -154,4 +154,4 @@ def test_macros_are_taken_from_build_files_above_a_part_of_a_project(facts, tmp_
     (tmp_path / "kernels/k.cu").write_text("__global__ void k(int* x) { *x *= FACTOR; }\n")
     answer = facts(file="kernels/k.cu")
     assert answer.returncode == 0, answer.stderr
-    assert "warning: compiled with `-DFACTOR=4` of Makefile, line 2" in answer.stderr
+    assert "warning: compiled with `-DFACTOR=4` (of Makefile, line 2)" in answer.stderr

@@ -151,7 +151,7 @@ __global__ void k(int* x) { *x = WIDTH; }
     made = compiled(tmp_path / "src", "k.cu", text)
     assert kernels(made) == ["k"]
     (said,) = made.build.diagnostics
-    assert (said.severity, said.message) == (Severity.WARNING, "compiled with `-DWIDTH=3` of Makefile, line 5")
+    assert (said.severity, said.message) == (Severity.WARNING, "compiled with `-DWIDTH=3` (of Makefile, line 5)")
 
 
 def test_a_template_that_needs_what_stands_before_its_include_is_compiled_after_it(tmp_path: Path) -> None:
@@ -161,3 +161,16 @@ def test_a_template_that_needs_what_stands_before_its_include_is_compiled_after_
     cache = CacheFolder(tmp_path / "cache", 1 << 20)
     asked = CompileAlone(kernel=source, arch="sm_90", options=BuildOptions(), cache=cache, before=before)
     assert kernels(methods().compile_alone(asked)) == ["k<4>"]
+
+
+def test_macros_that_nothing_defines_are_assumed_and_remain_errors(tmp_path: Path) -> None:
+    text = "__global__ void k(int* x) { __shared__ int s[_N_]; s[threadIdx.x] = BLOCK_SIZE; *x = s[0]; }\n"
+    made = compiled(tmp_path, "k.cu", text)
+    assert kernels(made) == ["k"]
+    assert [one.message for one in made.build.diagnostics] == [
+        'identifier "_N_" is undefined',
+        'identifier "BLOCK_SIZE" is undefined',
+        "compiled with `-D_N_=32` (assumed: nothing defines it), `-DBLOCK_SIZE=256` (assumed: nothing defines it)",
+    ]
+    assert compiled(tmp_path, "k.cu", text.replace("_N_", "lower")).build.binary is None
+    assert compiled(tmp_path, "k.cu", text.replace("_N_", "CALL(3)")).build.binary is None
