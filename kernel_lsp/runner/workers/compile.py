@@ -113,12 +113,12 @@ def _with_few_errors(request: CompileAlone, deadline: float) -> CandidateBuild:
     After `deadline`, on `time.perf_counter`, no further compilation begins.
     """
     source, notes = with_few_instances(request.kernel)
-    whole = made = _unlaunched(request, source)
+    whole = made = _unlaunched(request, source, deadline)
     while made.build.binary is None and time.perf_counter() < deadline:
         if (rest := without_wrong_kernels(source, made.build)) is None:
             break
         notes, source = (*notes, *made.build.diagnostics), rest
-        made = _unlaunched(request, source)
+        made = _unlaunched(request, source, deadline)
     made = whole if made.build.binary is None else made
     build = replace(made.build, diagnostics=tuple(dict.fromkeys((*made.build.diagnostics, *notes))))
     return replace(made, build=build)
@@ -133,8 +133,11 @@ def _count(made: CandidateBuild) -> int:
     return len(made.build.binary.kernels) if made.build.binary else 0
 
 
-def _unlaunched(request: CompileAlone, source: SourceFile) -> CandidateBuild:
-    """Compile all kernels of a text, which may be a part of the file that is asked for."""
+def _unlaunched(request: CompileAlone, source: SourceFile, deadline: float) -> CandidateBuild:
+    """Compile all kernels of a text, which may be a part of the file that is asked for.
+
+    After `deadline` some of them suffice.
+    """
     arch, options = request.arch, request.options
 
     def compile_names(names: Sequence[str]) -> Build:
@@ -144,7 +147,8 @@ def _unlaunched(request: CompileAlone, source: SourceFile) -> CandidateBuild:
     headers = user_headers(source, options.include_dirs)
     build, plan, assumed = build_unlaunched(source, compile_names, request.including, headers)
     made = CandidateBuild(build, (plan,), assumed=assumed)
-    if _is_whole(made) or (before := request.before) is None:
+    late = made.build.binary is not None and time.perf_counter() > deadline
+    if _is_whole(made) or late or (before := request.before) is None:
         return made
 
     def compile_included(names: Sequence[str]) -> Build:
