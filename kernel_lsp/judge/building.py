@@ -14,7 +14,7 @@ from kernel_lsp.compiler.builds.answers import store_build
 from kernel_lsp.compiler.builds.built import Built, failed, in_given_terms, with_extensions
 from kernel_lsp.compiler.builds.extension import ExtensionBuild
 from kernel_lsp.compiler.builds.options import BuildOptions
-from kernel_lsp.compiler.headers.definitions import build_files
+from kernel_lsp.compiler.headers.definitions import build_scripts
 from kernel_lsp.compiler.headers.includers import including_files, text_before
 from kernel_lsp.compiler.headers.project import include_folders
 from kernel_lsp.compiler.headers.user import user_headers
@@ -262,7 +262,7 @@ class Builders:
     async def _alone(self, candidate: Candidate, device: Device, read: Sequence[Path]) -> CandidateBuild:
         """Build a file that no workload launches, in a worker that starts without torch."""
         before, more = self._included(candidate)
-        more += build_files(candidate.kernel.path)
+        more += build_scripts(candidate.kernel.path)
         async with self._worker([*read, *more], alone=True) as worker:
             request = CompileAlone(
                 kernel=_absolute(candidate.kernel),

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from kernel_lsp import __version__
+from kernel_lsp.compiler.headers.definitions import build_scripts
 from kernel_lsp.compiler.headers.includers import including_files
 from kernel_lsp.compiler.headers.project import include_folders
 from kernel_lsp.compiler.headers.user import user_headers
@@ -70,6 +71,8 @@ def build_keys(
             parts += (header.name, str(header.path), header.text)
         for file in including_files(kernel, include_dirs):
             parts += (str(file.path), file.text)
+        if workload is None:  # then macros are taken from these
+            parts += map(_stamp, build_scripts(kernel.path))
     folders = folders_of(*python)
     for source in python:
         neighbours = local_imports(source, folders, _IMPORTABLE)
@@ -105,5 +108,10 @@ def _stamps() -> Iterator[str]:
         *sorted(_PACKAGE.glob("compiler/**/*.py")),
         *sorted(_PACKAGE.glob("languages/*/*.py")),
     ):
-        status = path.stat()
-        yield f"{path} {status.st_size} {status.st_mtime_ns}"
+        yield _stamp(path)
+
+
+def _stamp(path: Path) -> str:
+    """Return a file's path, size and time."""
+    status = path.stat()
+    return f"{path} {status.st_size} {status.st_mtime_ns}"

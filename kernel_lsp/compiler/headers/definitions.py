@@ -46,7 +46,7 @@ def definitions(file: Path, texts: Sequence[str], arch: str) -> tuple[Definition
     known = {name for text in texts for name in re.findall(r"\b[A-Za-z_]\w*", text)}
     known -= {name for text in texts for name in re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", text, re.MULTILINE)}
     found: dict[str, Definition] = {}
-    for path in build_files(file):
+    for path in build_scripts(file):
         for number, line in enumerate(_read(path).splitlines(), start=1):
             targets = _TARGET.findall(line)
             if _COMMENT.match(line) or (targets and str(arch_number(arch)) not in targets):
@@ -66,7 +66,7 @@ def _read(path: Path) -> str:
         return ""
 
 
-def build_files(file: Path) -> Iterator[Path]:
+def build_scripts(file: Path) -> Iterator[Path]:
     """Yield the build files in the folders around a file, the nearest first, without very long ones."""
     for folder in folders_around(file):
         for path in dict.fromkeys(path for pattern in _FILES for path in sorted(folder.glob(pattern))):

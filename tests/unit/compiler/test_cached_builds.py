@@ -58,6 +58,20 @@ def keys(folder: Path, text: str = KERNEL, workload: str = WORKLOAD, arch: str =
     return build_keys(Candidate(Language.CUDA, kernel, file, "baseline", "baseline"), found, device_named(arch), [flag])
 
 
+def test_build_scripts_count_where_macros_are_taken_from_them(folder: Path) -> None:
+    (folder / ".git").mkdir()
+    kernel = SourceFile(folder / "scale.cu", KERNEL)
+    alone = Candidate(Language.CUDA, kernel, None, "baseline", "baseline")
+    seen: list[object] = []
+    launched: set[object] = set()
+    for width in (4, 16):
+        (folder / "Makefile").write_text(f"all:\n\tnvcc -DWIDTH={width} scale.cu\n")
+        seen.append(build_keys(alone, None, device_named("sm_90")))
+        launched.add(keys(folder))
+    assert seen[0] != seen[1]
+    assert len(launched) == 1, "a workload's options are given"
+
+
 def test_all_that_goes_into_a_build_changes_its_address(folder: Path) -> None:
     seen = [
         keys(folder),
