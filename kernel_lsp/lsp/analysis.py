@@ -65,7 +65,10 @@ class Analysis:
         return found if text == document.text else ()
 
     def latest(self, uri: str) -> tuple[CompiledText, ...] | None:
-        """Return the results of the last state of a text that compiled, maybe an older one; None if none has yet."""
+        """Return what is known of a text: of each kernel the facts of the last state in which it compiled.
+
+        None if none has yet.
+        """
         return self._facts.get(uri)
 
     def saved(self, document: Document) -> None:
@@ -172,7 +175,7 @@ class Analysis:
             answer = [_complaint(document, error)]
         self._note_trouble(trouble)
         self._take(document, tuple(map(_compiled, answer)))
-        if self._facts.get(document.uri) == self.of(document) and self.of(document):
+        if self.of(document) and all(one.ok for one in self.of(document)):
             self._background.start(self._disassemble(document))
 
     def _note_trouble(self, why: str | None) -> None:
@@ -235,7 +238,7 @@ class Analysis:
         before = self._results.get(document.uri)
         self._results[document.uri] = document.text, found
         if found and all(one.ok for one in found):
-            self._facts[document.uri] = found
+            self._facts[document.uri] = _with_earlier(found, self._facts.get(document.uri, ()))
         if self._saved.get(document.uri, (None,))[0] == document.text:
             self._saved[document.uri] = document.text, found
         self._board.compiled(now, found)
@@ -251,6 +254,12 @@ class Analysis:
         """Wake the tasks that wait for a text to settle."""
         self._movement.set()
         self._movement = asyncio.Event()
+
+
+def _with_earlier(found: tuple[CompiledText, ...], known: tuple[CompiledText, ...]) -> tuple[CompiledText, ...]:
+    """Return results, those with errors with the earlier facts of kernels that did not compile."""
+    earlier = {one.arch: one for one in known}
+    return tuple(one.with_kernels_of(earlier.get(one.arch, one)) if one.has_errors else one for one in found)
 
 
 def _complaint(document: Document, error: KernelLspError) -> dict[str, Any]:

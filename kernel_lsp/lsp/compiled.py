@@ -1,10 +1,10 @@
 """The compilers' results for a text, as features show them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from kernel_lsp.compiler.builds.build import Diagnostic
+from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.source.kernel import Kernel
 
 
@@ -30,6 +30,16 @@ class CompiledText:
     ok: bool
     diagnostics: tuple[Diagnostic, ...]
     kernels: tuple[CompiledKernel, ...]
+
+    @property
+    def has_errors(self) -> bool:
+        """Return True where something of the text did not compile: some of its kernels, or all."""
+        return not self.ok or any(said.severity is Severity.ERROR for said in self.diagnostics)
+
+    def with_kernels_of(self, earlier: "CompiledText") -> "CompiledText":
+        """Return the result with kernels besides that only an earlier one has."""
+        kept = (fact for name, facts in earlier._by_kernel.items() if name not in self._by_kernel for fact in facts)
+        return replace(self, kernels=(*self.kernels, *kept))
 
     def instances(self, kernel: str) -> list[CompiledKernel]:
         """Return the instances of a kernel: one, or several for different template arguments or constants."""

@@ -55,9 +55,17 @@ async def test_facts_above_each_kernel_from_open_to_fixed(tmp_path):
         assert re.fullmatch(r"\d+ regs, occupancy: needs a launch", copy)
         session.edit(uri, SCALE.replace("= x[threadIdx.x]; }", "= nothing; }"))
         found = await eventually(session, uri, "when it last compiled")
-        assert found == [(n, f"{facts} when it last compiled") for n, facts in ((1, template), (7, copy))]
+        assert found == [(1, template), (7, f"{copy} when it last compiled")], "the other one compiles as it stands"
         session.edit(uri, SCALE)
         assert len(await lenses(session, uri)) == 2
+
+
+async def test_a_kernel_that_never_compiled_says_so_beside_one_that_does(tmp_path):
+    async with editor(tmp_path, **ON) as session:
+        uri = session.open(tmp_path / "scale.cu", SCALE.replace("= x[threadIdx.x]; }", "= nothing; }"), "cuda")
+        (_, template), (_, copy) = await eventually(session, uri, "regs")
+        assert template.endswith("occupancy: needs a launch")
+        assert copy == "does not compile"
 
 
 async def test_a_triton_kernel_has_the_facts_of_its_launches(tmp_path):

@@ -77,14 +77,16 @@ class CodeLenses:
         if found is None:
             failed = "does not compile" if self._analysis.of(document) else "not compiled: the log says why"
             return [Lens(failed if self._analysis.is_compiled(document) else "compiling", "")]
-        facts = [fact for _, fact in facts_of(found[:1], kernel)]
+        facts, now = [fact for _, fact in facts_of(found[:1], kernel)], self._analysis.of(document)[:1]
+        if not facts and any(one.has_errors for one in now):
+            return [Lens("does not compile", "")]
         if not facts:
             return [Lens("not compiled: no launch says with which arguments", "")]
         saved = None
         if self._settings.at(document.path).editor.cost_lens:
             saved = _hungriest([fact for _, fact in facts_of(self._analysis.of_saved(document.uri)[:1], kernel)])
         text = _facts_text(max(facts, key=_registers), saved)
-        is_older = self._analysis.is_compiled(document) and self._analysis.of(document) != found
+        is_older = self._analysis.is_compiled(document) and not facts_of(now, kernel)
         older = " when it last compiled" if is_older else ""
         return [Lens(text + older, f"{PREFIX}machineCode", arguments=[document.uri, kernel.name])]
 
