@@ -389,7 +389,8 @@ class Workbench:
             self._keep_cases(standing.subject.candidate, [CaseResult(c.ratio, c.interval) for c in standing.cases])
         by_digest = {s.subject.candidate.digest: s for s in standings}
         results = [(entry, by_digest.get(entry.candidate.digest)) for entry in checked]
-        dead = [] if again else [at for at, result in enumerate(results) if _died(*result)]
+        rulings = [_ruling_on(*result) for result in results]
+        dead = [] if again else [at for at, ruling in enumerate(rulings) if ruling is not None and ruling.died]
         for at, (entry, standing) in enumerate(results):
             if at not in dead:
                 self._tell(entry, standing, proposers, base_ratio)
@@ -446,7 +447,7 @@ class Workbench:
     def _tell(
         self, entry: _Checked, standing: RaceResult | None, proposers: Sequence[Proposer], base_ratio: float
     ) -> None:
-        ruling = entry.ruling or (standing.ruling if standing else None)
+        ruling = _ruling_on(entry, standing)
         if ruling is not None:
             feedback = Feedback(
                 ruling.stage,
@@ -621,10 +622,9 @@ class Workbench:
         self._on_tried(tried)
 
 
-def _died(entry: _Checked, standing: RaceResult | None) -> bool:
-    """Return True if a candidate's process ended without a message."""
-    ruling = entry.ruling or (standing.ruling if standing else None)
-    return ruling is not None and ruling.died
+def _ruling_on(entry: _Checked, standing: RaceResult | None) -> Ruling | None:
+    """Return why a candidate failed, when it was checked or in the race; None if it did not."""
+    return entry.ruling or (standing.ruling if standing else None)
 
 
 async def _leave(session: Session, subject: Subject) -> None:

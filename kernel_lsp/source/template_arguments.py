@@ -184,9 +184,9 @@ def _name_of(parameter: str) -> str:
     return function["name"] if function else parameter.partition("=")[0].split()[-1]
 
 
-def usual_number(name: str) -> int:
-    """Return a usual value of a constant that is called so; 32 where the name tells nothing."""
-    return next((value for pattern, value in _USUAL if re.search(pattern, name, re.IGNORECASE)), 32)
+def usual_number(name: str, other: int = 32) -> int:
+    """Return a usual value of a constant that is called so; `other` where the name tells nothing."""
+    return next((value for pattern, value in _USUAL if re.search(pattern, name, re.IGNORECASE)), other)
 
 
 def _value(kind: str, name: str, number: int | None, enumerator: int) -> str:
@@ -196,5 +196,4 @@ def _value(kind: str, name: str, number: int | None, enumerator: int) -> str:
         return "false" if number is None else "true"
     if not _WHOLE.fullmatch(plain):
         return f"({plain}){enumerator}"
-    usual = next((value for pattern, value in _USUAL if re.search(pattern, name, re.IGNORECASE)), 4)
-    return str(usual if number is None else number)
+    return str(usual_number(name, 4) if number is None else number)
