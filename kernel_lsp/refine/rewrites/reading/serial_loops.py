@@ -247,3 +247,14 @@ def is_written(node: Node) -> bool:
 def _writes(function: str) -> bool:
     """Return True for functions that write to the address that is their first argument."""
     return function in _STORES or function.startswith("atomic")
+
+
+def assignment_ahead(use: MemoryUse, loop: Node) -> Node | None:
+    """Return the assignment, by `=` and to one place, ahead of a loop with only declarations between; None without."""
+    before = loop.prev_named_sibling
+    while before is not None and before.type in ("declaration", "comment") and not use.accesses(before):
+        before = before.prev_named_sibling
+    inner = before.named_children[0] if before is not None and before.type == "expression_statement" else None
+    if inner is None or inner.type != "assignment_expression" or text_of(field(inner, "operator")) != "=":
+        return None
+    return inner if field(inner, "right").type != "assignment_expression" else None

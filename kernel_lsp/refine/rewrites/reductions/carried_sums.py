@@ -19,6 +19,7 @@ from kernel_lsp.refine.rewrites.reading.serial_loops import (
     MemoryUse,
     NotApplicableError,
     SerialLoop,
+    assignment_ahead,
     serial_loop,
 )
 from kernel_lsp.refine.rewrites.writing.spelling import zero_of
@@ -124,15 +125,11 @@ def _is_plain(use: MemoryUse, target: MemoryAccess) -> bool:
 
 def _set_before(use: MemoryUse, loop: Node, target: MemoryAccess, first: Polynomial) -> Node | None:
     """Return the statement `element = value;` ahead of a loop, with only declarations between; None without one."""
-    before = loop.prev_named_sibling
-    while before is not None and before.type in ("declaration", "comment") and not use.accesses(before):
-        before = before.prev_named_sibling
-    change = before.named_children[0] if before is not None and before.type == "expression_statement" else None
-    if change is None or change.type != "assignment_expression" or text_of(field(change, "operator")) != "=":
+    change = assignment_ahead(use, loop)
+    if change is None:
         return None
-    right = field(change, "right")
     stored = [a for a in use.accesses(change) if a.node == field(change, "left") and _is_at(a, target, first)]
-    return before if stored and right.type != "assignment_expression" else None
+    return change.parent if stored else None
 
 
 def _edits(use: MemoryUse, found: _CarriedSum) -> list[Edit]:

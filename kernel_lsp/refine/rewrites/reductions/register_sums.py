@@ -20,7 +20,12 @@ from kernel_lsp.refine.rewrites.reading.affine import number, thread_index
 from kernel_lsp.refine.rewrites.reading.ast_cuda import LOOPS, KernelTree, indent_at
 from kernel_lsp.refine.rewrites.reading.path_facts import facts_at
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
-from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryAccess, MemoryUse, NotApplicableError
+from kernel_lsp.refine.rewrites.reading.serial_loops import (
+    MemoryAccess,
+    MemoryUse,
+    NotApplicableError,
+    assignment_ahead,
+)
 from kernel_lsp.refine.rewrites.reductions import one_thread, parallel_rows, split_columns
 from kernel_lsp.refine.rewrites.reductions.carried_sums import with_carried_sums
 from kernel_lsp.source.candidate import Candidate, SourceFile
@@ -78,15 +83,10 @@ def _gathers(node: Node) -> bool:
 
 def _set_before(use: MemoryUse, loop: Node, text: str) -> Node | None:
     """Return the statement `element = value;` before a loop, with only declarations between; None if there is none."""
-    before = loop.prev_named_sibling
-    while before is not None and before.type in ("declaration", "comment") and not use.accesses(before):
-        before = before.prev_named_sibling
-    inner = before.named_children[0] if before is not None and before.type == "expression_statement" else None
-    if inner is None or inner.type != "assignment_expression" or text_of(field(inner, "operator")) != "=":
+    change = assignment_ahead(use, loop)
+    if change is None or text in text_of(field(change, "right")):
         return None
-    right = field(inner, "right")
-    chained = right.type == "assignment_expression" or text in text_of(right)
-    return before if text_of(field(inner, "left")) == text and not chained else None
+    return change.parent if text_of(field(change, "left")) == text else None
 
 
 def _is_touched_anyway(use: MemoryUse, loop: Node, element: MemoryAccess) -> bool:
