@@ -413,6 +413,9 @@ NEAR_SIZES_BYTES_RATIO: Final = 1.25
 """Bytes of their inputs, relative to those of the largest listed case, at most. Chosen: it fits in memory, too."""
 EMULATED_SECONDS: Final = 1.5
 """Processor seconds for all emulated runs of one version, if the user sets none; the first is always made. Chosen."""
+EMULATED_WHOLE_BYTES: Final = 4 << 20
+"""Inputs of the smallest case, beyond which the final look at a gain runs a few blocks on the emulator, and no case
+whole. Chosen: a million numbers take it about a second, and sixteen million had held a gain up for a minute."""
 EMULATED_TIMED_BLOCKS: Final = 4
 """Blocks of a timed launch that the emulator runs: the first, the last and others by chance. Chosen."""
 PROBLEM_EMULATED_BYTES: Final = 1 << 18

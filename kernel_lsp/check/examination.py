@@ -21,7 +21,6 @@ from kernel_lsp.judge.emulation import Emulation, NotEmulated
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs import drawing
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_baseline
-from kernel_lsp.judge.inputs.draw import PLAIN
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.target import Target
@@ -29,7 +28,6 @@ from kernel_lsp.judge.verdict import Check, CheckStatus, KernelResources, Outcom
 from kernel_lsp.rules import compiling
 from kernel_lsp.rules import correctness as right
 from kernel_lsp.rules.rule import Needs, Rule
-from kernel_lsp.runner.messages.oracle import InputSizes, RehearseReference
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels, language_of
@@ -213,9 +211,7 @@ def _say_what_is_right(harness: Harness, notes: _Notes) -> None:
 
 async def _rehearse(harness: Harness, notes: _Notes, why: str) -> None:
     """Run the reference on the smallest case, to check at least the workload; `why` says why nothing else is run."""
-    sizes = await harness.oracle(InputSizes())
-    draw = await drawing.draw(harness, min(harness.workload.decisive, key=lambda case: sizes[case]), PLAIN)
-    await harness.oracle(RehearseReference(key=draw.key))
+    draw = await drawing.rehearse_reference(harness)
     findings = Findings()
     run = "inputs and reference run" if harness.target.workload.has_reference else "inputs run"
     findings.passed("workload", f"its {run}", harness.cases[draw.case])

@@ -21,6 +21,7 @@ from kernel_lsp.judge.context import Context, MeasuredBaseline, SessionContext
 from kernel_lsp.judge.errors import UnjudgedError, unattributed
 from kernel_lsp.judge.evidence import verdict_of
 from kernel_lsp.judge.harness import Harness
+from kernel_lsp.judge.inputs import drawing
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_baseline
 from kernel_lsp.judge.inputs.other_sizes import OtherSizesCheck
 from kernel_lsp.judge.inputs.replay import Replays
@@ -40,8 +41,10 @@ from kernel_lsp.model import gate
 from kernel_lsp.runner.messages.subject_answers import Recorded
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.protocol import WorkerFailure
+from kernel_lsp.runner.shield import both
 from kernel_lsp.source.candidate import Candidate
 from kernel_lsp.source.imports import foreign_imports
+from kernel_lsp.source.static_check import check_python
 from kernel_lsp.workload.spec import require_reference
 
 
@@ -97,8 +100,11 @@ class Session:
         harness.turns.enter()
         libraries = self.pool.libraries
         with self.pool.spans.span("build the baseline, load the workload"):
-            self.baseline_built, _ = await asyncio.gather(
-                self.builders.build(target.workload, target.baseline), harness.open()
+            self.baseline_built, *_ = await asyncio.gather(
+                self.builders.build(target.workload, target.baseline),
+                harness.open(),
+                # It reads the file's neighbours, and keeps what it found in them for the check of each candidate.
+                asyncio.to_thread(check_python, target.baseline, target.baseline, target.workload.source),
             )
         if self.pool.libraries != libraries:
             await harness.renew()
@@ -130,7 +136,11 @@ class Session:
 
     async def _measure(self, harness: Harness, built: Built) -> MeasuredBaseline:
         """Measure the baseline; if one launch takes too long for timing, no cases are chosen."""
-        baseline = await harness.enter(self.target.baseline, built)
+        entering = harness.enter(self.target.baseline, built)
+        if self.gpu is None or harness.large:  # there memory has no room for both at once
+            baseline = await entering
+        else:  # the oracle would load its own code when the first outputs wait for it
+            baseline, _ = await both(entering, drawing.rehearse_reference(harness))
         launch_time = harness.launch_time
         try:
             profile = await measure_baseline(harness, baseline)

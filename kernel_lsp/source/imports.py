@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from kernel_lsp.source.candidate import SourceFile
@@ -31,12 +32,12 @@ def local_imports(
     while pending:
         file = pending.pop()
         try:
-            tree = python_ast(file.text)
+            imported = [(_start(file.path.parent, level), name) for level, name in _all_imports(file.text)]
         except SyntaxError:
             return None
         called = module_name(file.path, file.text)
         of_package = ((called.root, called.package),) if called.needs_package else ()
-        for package, name in (*_imported(ast.walk(tree), file.path.parent), *of_package):
+        for package, name in (*imported, *of_package):
             paths = [path for folder in ((package,) if package else folders) for path in files_of(folder, name)]
             known = (
                 package is not None or installed is None or any(f"{name}.".startswith(f"{one}.") for one in installed)
@@ -66,8 +67,8 @@ def foreign_imports(*files: SourceFile) -> tuple[str, ...]:
         for text in (file, *(local_imports(file, folders, None) or ())):
             if (tree := python_ast_if_any(text.text)) is None:
                 continue
-            for package, name in _imported(_when_loaded(tree), text.path.parent):
-                own = package is not None or name.partition(".")[0] in sys.stdlib_module_names
+            for level, name in _imports(_when_loaded(tree)):
+                own = level > 0 or name.partition(".")[0] in sys.stdlib_module_names
                 if not own and not any(files_of(folder, name) for folder in folders):
                     found[name] = None
     return tuple(found)
@@ -91,16 +92,25 @@ def _when_loaded(tree: ast.Module) -> Iterator[ast.AST]:
         pending += [each for each in inner if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
 
 
-def _imported(nodes: Iterable[ast.AST], folder: Path) -> Iterator[tuple[Path | None, str]]:
-    """Yield the dotted name of each import, with the folder that it starts from if it is relative."""
+@lru_cache(maxsize=256)  # a kernel's neighbours are asked for anew with each of its candidates
+def _all_imports(text: str) -> tuple[tuple[int, str], ...]:
+    return tuple(_imports(ast.walk(python_ast(text))))
+
+
+def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
+    """Yield of each import by how many levels it is relative, 0 if it is not, and its dotted name."""
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield None, alias.name
+                yield 0, alias.name
         elif isinstance(node, ast.ImportFrom):
-            start = folder.joinpath(*[".."] * (node.level - 1)).resolve() if node.level else None
             for alias in node.names:
-                yield start, ".".join(filter(None, (node.module, alias.name)))
+                yield node.level, ".".join(filter(None, (node.module, alias.name)))
+
+
+def _start(folder: Path, level: int) -> Path | None:
+    """Return the folder that an import of a file in `folder` starts from; None for one that is not relative."""
+    return folder.joinpath(*[".."] * (level - 1)).resolve() if level else None
 
 
 def files_of(folder: Path, name: str) -> list[Path]:

@@ -199,6 +199,8 @@ def figures(name: str, label: str, verdict: Verdict, began: int, ended: int) -> 
     steps = added_up(critical_path(trace))
     busy = sum(end - start for start, end in trace.gpu_busy())
     row: dict[str, Any] = {"kernel": name, "call": label, "verdict": verdict.verdict.value}
+    if verdict.speedup is not None:
+        row |= {"speedup": verdict.speedup, "interval": verdict.interval}
     if label != "warm":
         row["before_s"] = round((trace.began_ns - began) / 1e9, 3)
         row["command_s"] = round((ended - began) / 1e9, 3)
@@ -212,7 +214,8 @@ def table(row: dict[str, Any], top: int) -> str:
     command = ""
     if "before_s" in row:
         command = f"; the command {row['command_s']:.2f} s, of these {row['before_s']:.2f} s before the trace begins"
-    head = f"{row['kernel']}, {row['call']}: {row['verdict']} in {row['verdict_s']:.2f} s{command}"
+    speedup = f" {row['speedup']:.3f}x" if "speedup" in row else ""
+    head = f"{row['kernel']}, {row['call']}: {row['verdict']}{speedup} in {row['verdict_s']:.2f} s{command}"
     lines = [f"\n{head}; a process waited for the GPU for {row['gpu_busy_s']:.2f} s"]
     lines += ["| s | of these on the GPU | stage | who | what |", "| ---: | ---: | --- | --- | --- |"]
     lines += [

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from kernel_lsp.judge.harness import Harness
-from kernel_lsp.judge.inputs.draw import TOUCHED, WEIGHTS, Draw
-from kernel_lsp.runner.messages.oracle import LayOut, Made, Prepare, Touch, Varied, Vary
+from kernel_lsp.judge.inputs.draw import PLAIN, TOUCHED, WEIGHTS, Draw
+from kernel_lsp.runner.messages.oracle import InputSizes, LayOut, Made, Prepare, RehearseReference, Touch, Varied, Vary
 
 
 async def draw(harness: Harness, case: int, family: str, number: int = 0) -> Draw:
@@ -14,6 +14,14 @@ async def draw(harness: Harness, case: int, family: str, number: int = 0) -> Dra
         made = await harness.oracle(Prepare(key=key, case=case, family=family, seed=harness.seed_of(key)))
         harness.draws[key] = _drawn(harness, key, case, family, made)
     return harness.draws[key]
+
+
+async def rehearse_reference(harness: Harness) -> Draw:
+    """Return plain inputs of the smallest decisive case, once the reference has run on them."""
+    sizes = await harness.oracle(InputSizes())
+    smallest = await draw(harness, min(harness.workload.decisive, key=lambda case: sizes[case]), PLAIN)
+    await harness.oracle(RehearseReference(key=smallest.key))
+    return smallest
 
 
 async def fresh(harness: Harness, like: Draw, seed: int, family: str = "") -> Draw:

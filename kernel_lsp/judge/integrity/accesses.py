@@ -32,6 +32,7 @@ from kernel_lsp.judge.sampling import CaseSample, sample_version
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.timeline import Timeline
 from kernel_lsp.runner.emulated import SampledRun
+from kernel_lsp.runner.messages.oracle import InputSizes
 from kernel_lsp.runner.messages.subject import SampleBlocks
 from kernel_lsp.runner.messages.subject_answers import LaunchFile
 from kernel_lsp.runner.shield import both, start
@@ -43,10 +44,18 @@ _OFF = "judge.sanitize is off"
 
 @dataclass(frozen=True, slots=True)
 class _Emulated:
-    """The baseline on the emulator; `told` holds, by case, the kinds of findings that its own samples show."""
+    """The baseline on the emulator.
+
+    Attributes:
+        harness: of the emulator.
+        profile: of its runs; None where even the smallest case is too large to be run whole.
+        baseline: the baseline there.
+        other_sizes: the check on sizes that are not listed.
+        told: by case, the kinds of findings that the baseline's own samples of blocks show.
+    """
 
     harness: Harness
-    profile: BaselineProfile
+    profile: BaselineProfile | None
     baseline: Subject
     other_sizes: OtherSizesCheck
     told: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
@@ -209,10 +218,13 @@ class FinalLooks:
         try:
             subject = await made.harness.enter(candidate.candidate, candidate.built)
             try:
-                seen = await check(made.harness, subject, made.profile, quick=True)
-                if seen.ruling is not None:
-                    return findings.fail(_EMULATOR, seen.ruling)
-                findings.passed(_EMULATOR, f"{len(seen.runs)} runs, every access checked")
+                if made.profile is None:
+                    findings.skipped(_EMULATOR, "the smallest case of the workload is too large to be run whole")
+                else:
+                    seen = await check(made.harness, subject, made.profile, quick=True)
+                    if seen.ruling is not None:
+                        return findings.fail(_EMULATOR, seen.ruling)
+                    findings.passed(_EMULATOR, f"{len(seen.runs)} runs, every access checked")
                 return await self._sample(made, subject, findings)
             finally:
                 await made.harness.leave(subject)
@@ -273,9 +285,12 @@ class FinalLooks:
         try:
             await harness.open()
             subject = await harness.enter(self.baseline.candidate, self.baseline.built)
+            sizes, others = await harness.oracle(InputSizes()), OtherSizesCheck(harness, subject)
+            if min(sizes[case] for case in harness.workload.decisive) > policy.EMULATED_WHOLE_BYTES:
+                return _Emulated(harness, None, subject, others)  # a run would hold the gain up for a minute
             profile = await measure_baseline(harness, subject)
             if (broken := profile.findings.ruling) is None:
-                return _Emulated(harness, profile, subject, OtherSizesCheck(harness, subject))
+                return _Emulated(harness, profile, subject, others)
             why = f"the baseline itself fails there: {broken.reason}"
         except CannotJudgeError as error:
             why = error.message + (f" (line {error.line})" if error.line else "")

@@ -297,7 +297,7 @@ class Touch(Request[OracleRole, Made], frozen=True, kw_only=True):
 
 
 class RehearseReference(Request[OracleRole, None], frozen=True, kw_only=True):
-    """Run the reference on the inputs of `key`."""
+    """Run the reference on the inputs of `key`, and get ready to compare outputs with its answers."""
 
     key: str
 

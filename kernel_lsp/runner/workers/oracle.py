@@ -174,9 +174,9 @@ class Oracle:
         return made
 
     def rehearse(self, request: messages.RehearseReference, /) -> None:
-        """Run the reference, if there is one, on a set of inputs."""
+        """Run the reference, if there is one, on a set of inputs, and get ready to compare outputs with its answers."""
         if self.draws.workload.has_reference:
-            self.inputs.expected(request.key)
+            self.errors.rehearse(request.key)
 
     def attach(self, request: messages.Attach, /) -> None:
         """Open buffers of a worker under test."""

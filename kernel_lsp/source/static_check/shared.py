@@ -8,6 +8,7 @@ Functions that compute the right answer may be imported, as by a workload made f
 import ast
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from kernel_lsp.source.candidate import Candidate, SourceFile
@@ -43,17 +44,18 @@ def _allowed(
         found = [files for start in starts if (files := files_of(start, node.module))]
         if not found or any(path.resolve() not in read for files in found for path in files):
             continue
-        defined = set[str].intersection(*(_defined(read[files[-1].resolve()].text) for files in found))
+        defined = frozenset[str].intersection(*(_defined(read[files[-1].resolve()].text) for files in found))
         for alias in node.names:
             if alias.name in defined and not (alias.name in answers and (alias.asname or alias.name) in used):
                 yield node.level, node.module, alias.name
 
 
-def _defined(text: str) -> set[str]:
+@lru_cache(maxsize=256)  # the same files lie beside every candidate
+def _defined(text: str) -> frozenset[str]:
     """Return the functions, classes and constants at the top of a file, except those made of imported objects."""
     tree = python_ast_if_any(text)
     if tree is None:
-        return set()
+        return frozenset()
     imported = {
         (alias.asname or alias.name).partition(".")[0]
         for node in ast.walk(tree)
@@ -68,7 +70,7 @@ def _defined(text: str) -> set[str]:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if imported.isdisjoint(names_read(node.value)):
                 found |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return found - imported
+    return frozenset(found - imported)
 
 
 def _answers(workload: SourceFile, trees: Sequence[ast.Module]) -> set[str]:

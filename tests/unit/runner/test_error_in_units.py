@@ -1,12 +1,13 @@
 """The measure of an output's error: units of rounding, exactness of integers, and the special values."""
 
 import math
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from kernel_lsp.device.tensors import TensorSpec  # noqa: E402
 from kernel_lsp.runner.workers import comparison  # noqa: E402
 from kernel_lsp.runner.workers.comparison import (  # noqa: E402
     Distance,
@@ -22,7 +23,7 @@ from kernel_lsp.runner.workers.error_bounds import (  # noqa: E402
     relative_bounds,
     table_bounds,
 )
-from kernel_lsp.runner.workers.input_sets import InputSets  # noqa: E402
+from kernel_lsp.runner.workers.input_sets import Expected, InputSets  # noqa: E402
 from kernel_lsp.runner.workers.output_errors import OutputErrors  # noqa: E402
 from kernel_lsp.workload import families  # noqa: E402
 
@@ -371,3 +372,17 @@ def test_what_rounding_leaves_beside_larger_values_is_measured_by_these():
     errors = OutputErrors(Mock(spec=InputSets), 2.0, 1.0, plain=False)
     size, found = errors.by_scale(actual, truth, table_bounds(torch.float32))
     assert (size, found.first_wrong) == (whole, None)
+
+
+def test_after_a_rehearsal_the_first_outputs_wait_for_no_reference():
+    truth, inputs = exact(8, 8), MagicMock()
+    inputs.expected.return_value = Expected((truth,), finite=True)
+    inputs.leaves.return_value = (truth.float(),)
+    inputs.reference.return_value = (truth,)
+    errors = OutputErrors(inputs, 2.0, 1.0, plain=False)
+    errors.rehearse("0/normal/0")
+    assert inputs.reference.called  # on inputs with one value changed
+    inputs.reference.reset_mock()
+    errors.of_baseline("0/normal/0", [TensorSpec("float32", (8, 8), (8, 1), 0, 256)], [truth.float()])
+    assert errors.allowance("0/normal/0").distances[0].first_wrong is None
+    assert not inputs.reference.called
