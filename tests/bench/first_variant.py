@@ -288,7 +288,7 @@ async def _search(made: Capture, capture: Path, here: Path, budget: float, *, em
         if verdict.verdict == "FASTER" and verdict.speedup is not None and "verified_seconds" not in row:
             row["verified_seconds"] = seconds()
             row["label"], row["speedup"] = verdict.evidence.candidate_label, verdict.speedup
-            row["interval"], row["stage_seconds"] = verdict.interval, verdict.evidence.seconds
+            row["interval"], row["stage_seconds"] = verdict.interval, verdict.seconds
             stop.set()
 
     try:
