@@ -277,14 +277,21 @@ async def _search(made: Capture, capture: Path, here: Path, budget: float, *, em
     def seconds() -> float:
         return time.perf_counter() - began
 
+    def told(what: str) -> None:
+        print(f"{made.function}: {seconds():.1f} s: {what}", file=sys.stderr, flush=True)
+
     def opened() -> None:
         row["open_seconds"] = seconds()
+        told("the baseline is measured")
 
     def doing(progress: SearchProgress) -> None:
+        if progress.doing not in steps:
+            told(progress.doing)
         steps.setdefault(progress.doing, round(seconds(), 1))
 
     def decided(verdict: Verdict) -> None:
         row.setdefault("first_verdict_seconds", seconds())
+        told(f"{verdict.verdict}: {verdict.reason}, {verdict.seconds}")
         if verdict.verdict == "FASTER" and verdict.speedup is not None and "verified_seconds" not in row:
             row["verified_seconds"] = seconds()
             row["label"], row["speedup"] = verdict.evidence.candidate_label, verdict.speedup
