@@ -120,8 +120,7 @@ class Harness:
         """
         target, workload, made = self.target, self.target.workload, self.pool.scratch(Flavour.BUILD)
         place, slack, factor, problem = self.place, self.slack, self.settings.judge.factor, workload.problem
-        extensions = self.builders.extensions()
-        read = [*surroundings(target.source, workload.source), made, extensions]
+        read = [*surroundings(target.source, workload.source), made, self.builders.extensions()]
         self.pool.allow(read, self.settings.runner.environment)
         starting = asyncio.create_task(
             self.pool.worker(
@@ -145,6 +144,7 @@ class Harness:
                 distance=distance,
                 probes=self._probes,
                 builds=await self.builders.reference(workload, target.baseline),
+                rung=self.workload.rung,
             ),
             deadline=policy.LOAD_SECONDS,
         )

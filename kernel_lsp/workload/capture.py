@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from kernel_lsp.errors import WorkloadError
 
@@ -22,6 +22,9 @@ _SIGN = '{"kernel_lsp_capture":'
 LAUNCHER = "kernel_lsp_launch"
 """Name of the host function by which a kernel that was captured alone is launched as it was."""
 _HALVES = re.compile(r"\b(?:__)?(?:nv_)?(?:half|bfloat16)2?\b|\b__nv_bfloat162?\b")
+Rung = Literal["float64", "wider", "itself"]
+"""By what a captured function is right: itself in float64, in a wider type than its own, or as it stands."""
+RUNGS: tuple[Rung, ...] = ("float64", "wider", "itself")
 Described = Mapping[str, Any]
 """An argument as plain data, as `capture/inject/describe.py` writes it."""
 

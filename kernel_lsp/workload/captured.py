@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import spec_from_loader
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.lift import lifted
 from kernel_lsp.source.lift_cuda import lifted_cuda
 from kernel_lsp.source.python import is_python
-from kernel_lsp.workload.capture import Capture, CapturedCase, Described, Leaf, leaves_of, read_capture
+from kernel_lsp.workload.capture import RUNGS, Capture, CapturedCase, Described, Leaf, Rung, leaves_of, read_capture
 from kernel_lsp.workload.contract import Contract, Promise
 from kernel_lsp.workload.execute import blame, load_module
 from kernel_lsp.workload.families import made_different
@@ -30,8 +30,6 @@ from kernel_lsp.workload.leaves import tensors
 from kernel_lsp.workload.structure import Structure, preserve
 from kernel_lsp.workload.workload import Workload
 
-Rung = Literal["float64", "wider", "itself"]
-RUNGS: tuple[Rung, ...] = ("float64", "wider", "itself")
 _SIGNED_LEAST = 32  # elements that all have one sign: fewer may by chance
 _SHUFFLED_LEAST = 8
 _COPIES: dict[str, ModuleType] = {}

@@ -282,6 +282,7 @@ class FinalLooks:
     async def _open_emulator(self) -> _Emulated | str:
         """Return the baseline on the emulator, or why it cannot run there."""
         harness = Harness(self.harness.pool, self.harness.target, self.harness.settings, self.harness.builders, None)
+        harness.workload = self.harness.workload  # by what a captured function is right, the GPU has said
         try:
             await harness.open()
             subject = await harness.enter(self.baseline.candidate, self.baseline.built)

@@ -13,6 +13,7 @@ from kernel_lsp.compiler.machine_code.binary import Binary
 from kernel_lsp.device.tensors import Argument, BufferHandle, TensorSpec
 from kernel_lsp.runner.messages import Request
 from kernel_lsp.workload.call import Call
+from kernel_lsp.workload.capture import Rung
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class LoadedWorkload:
         nondeterministic: True where the workload declares that runs may differ.
         contract: what callers guarantee.
         right: how the reference of a captured workload is computed; empty for a workload that somebody wrote.
+        rung: by which rung of its ladder; None for such a one.
         free, takes: bytes of memory that the choice of cases rests on; of these those that judging may take, or 0.
     """
 
@@ -62,6 +64,7 @@ class LoadedWorkload:
     nondeterministic: bool = False
     contract: CallerContract = field(default_factory=CallerContract)
     right: str = ""
+    rung: Rung | None = None
     free: int = 0
     takes: int = 0
 
@@ -208,6 +211,7 @@ class LoadWorkload(Request[OracleRole, LoadedWorkload], frozen=True, kw_only=Tru
         beside: bytes of memory free before other sessions, and those that these reserve; None without such.
         distance, probes: our own kernels, where there is a GPU.
         builds: texts that compute what is right, with their builds; only for a captured workload of a CUDA file.
+        rung: by which a captured function was found to be right elsewhere; None where that is to be found out.
     """
 
     text: str
@@ -218,6 +222,7 @@ class LoadWorkload(Request[OracleRole, LoadedWorkload], frozen=True, kw_only=Tru
     distance: Binary | None = None
     probes: Binary | None = None
     builds: dict[str, ExtensionBuild] = msgspec.field(default_factory=dict[str, ExtensionBuild])
+    rung: Rung | None = None
 
     def answered_by(self, role: OracleRole) -> LoadedWorkload:
         return role.load(self)

@@ -7,7 +7,7 @@ in float64. Expected values stay in this process.
 import contextlib
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from kernel_lsp import policy
-from kernel_lsp.compiler.builds.extension import ExtensionBuild
 from kernel_lsp.compiler.fakes.gpu import fake_gpu
 from kernel_lsp.compiler.machine_code.binary import Binary
 from kernel_lsp.compiler.toolchain.emulated import STANDS_IN
@@ -100,7 +99,7 @@ class Oracle:
                         require_room(takes, request.beside, found, problem.path)
                 _try_out(problem, chosen)
         draws = Draws(workload, self._device)
-        right = "" if workload.captured is None else self._settled(workload.captured, draws, request.builds)
+        right = "" if workload.captured is None else self._settled(workload.captured, draws, request)
         allowed = budget(free, takes, reserved) if request.keep is None else request.keep
         inputs = InputSets(draws, self._device, allowed, self.checksum)
         errors = OutputErrors(inputs, self._factor, self._slack, plain=self._plain)
@@ -111,7 +110,8 @@ class Oracle:
         large = bool(takes and free and takes > policy.LARGE_CASE_MEMORY_SHARE * free)
         kept = int(min(allowed, policy.KEPT_DRAWS_SESSIONS * takes)) if takes else 0
         described = self._described(workload, chosen, large=large)
-        return replace(described, right=right, free=free or 0, takes=(takes or 0) + kept)
+        rung = workload.captured.rung if workload.captured is not None else None
+        return replace(described, right=right, rung=rung, free=free or 0, takes=(takes or 0) + kept)
 
     def _first_look(self, probes: Binary | None) -> int:
         """Make a context on the GPU, and return the bytes of memory that are free there."""
@@ -120,12 +120,12 @@ class Oracle:
                 self._checksum_by(probes)
             return torch.cuda.mem_get_info()[0]
 
-    def _settled(self, function: "CapturedFunction", draws: Draws, builds: Mapping[str, ExtensionBuild]) -> str:
+    def _settled(self, function: "CapturedFunction", draws: Draws, request: messages.LoadWorkload) -> str:
         """Find out by what a captured function is right, and say so."""
         from kernel_lsp.runner.workers import captured  # most workers never meet one
 
-        captured.place(function, self._device, builds)
-        return captured.settle(function, draws)
+        captured.place(function, self._device, request.builds)
+        return captured.settle(function, draws, request.rung)
 
     def _seeming(self, text: str) -> contextlib.AbstractContextManager[None]:
         """Return the context for importing a workload: it may read the properties of a GPU that does not exist."""

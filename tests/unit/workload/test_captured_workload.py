@@ -129,3 +129,13 @@ def test_the_first_rung_that_agrees_with_the_function_is_what_is_right(tmp_path:
     assert workload.captured is not None
     said = oracle.settle(workload.captured, Draws(workload, "cpu"))
     assert said.startswith(f"as right as the captured function, {rung}")
+
+
+def test_a_rung_that_is_known_is_taken_without_a_run(tmp_path: Path):
+    text = "import torch\n\n\ndef f(a, x):\n    raise RuntimeError('nobody asked')\n"
+    made = capture(tmp_path, text, a=1, x=torch.randn(8))
+    workload = captured_workload(capture_text(made), Path("a.capture.json"))
+    assert workload.captured is not None
+    said = oracle.settle(workload.captured, Draws(workload, "cpu"), "wider")
+    assert workload.captured.rung == "wider"
+    assert said == "as right as the captured function, in float32"
