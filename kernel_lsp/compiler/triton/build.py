@@ -40,7 +40,7 @@ from kernel_lsp.compiler.triton.renamed import advice_on
 from kernel_lsp.compiler.triton.since import ArchitectureError
 from kernel_lsp.device.architectures import arch_number
 from kernel_lsp.device.device import Device
-from kernel_lsp.errors import WorkloadError
+from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.workload.execute import blame
 from kernel_lsp.workload.workload import Workload, describe_case, file_of, make_inputs
@@ -91,6 +91,26 @@ def build_triton(
         WorkloadError: the workload's own code raises.
         CannotJudgeError: it needs something of a GPU that the fake one lacks.
     """
+    build = partial(_build, source, workload, load, device, processes, misaligned=misaligned)
+    if workload.captured is not None:  # its inputs are as large as in the program: to draw them takes seconds
+        with contextlib.suppress(WorkloadError, CannotJudgeError):
+            made = build(zeros=True)
+            if made.build.binary is not None:
+                return made
+    return build(zeros=False)
+
+
+def _build(
+    source: SourceFile,
+    workload: Workload,
+    load: Callable[[], Callable[..., Any]],
+    device: Device,
+    processes: int,
+    *,
+    misaligned: bool,
+    zeros: bool,
+) -> TritonBuild:
+    """Build as `build_triton` does; with `zeros` large tensors are zeros, which host code may not get along with."""
     start = time.perf_counter()
     recorder = Recorder(device.arch)
 
@@ -107,7 +127,7 @@ def build_triton(
                 run(*other)
         return tuple(plans)
 
-    large = ShapesOnly() if workload.problem is not None else contextlib.nullcontext()
+    large = ShapesOnly() if workload.problem is not None or zeros else contextlib.nullcontext()
     with fake_gpu(device), large, received_by(recorder, device), recorder.hearing():
         try:
             run = load()
