@@ -458,6 +458,9 @@ SANITIZER_RECORDED_BYTES: Final = 1 << 30
 """Inputs of a case whose launches are recorded. Chosen: they are written to a file."""
 SANITIZER_SECONDS: Final = 20.0
 """Deadline of one tool; all four take 1.2 s on an H200 for small kernels (docs/verdicts.md, final checks)."""
+SANITIZER_LARGE_SECONDS: Final = 10.0
+"""The same where the recorded launches have more memory than small cases. Chosen: a transpose of 64 MiB takes 8 s, and
+who waits for a gain would wait for what does not end."""
 READY_TOOLS_CORES: Final = 8
 """Cores from which on its processes are kept ready. Chosen: starting the four keeps as many cores busy for 2 s."""
 READY_TOOLS_FREE_BYTES: Final = 16 << 30

@@ -30,17 +30,15 @@ from kernel_lsp.runner import messages
 from kernel_lsp.runner.messages import Answer, Request
 from kernel_lsp.runner.messages.oracle import (
     Attach,
-    CallerContract,
     Compare,
-    Compared,
     Detach,
     Fill,
-    LoadedWorkload,
     LoadWorkload,
     MeasureRates,
     OracleRole,
     Probe,
 )
+from kernel_lsp.runner.messages.oracle_answers import CallerContract, Compared, LoadedWorkload
 from kernel_lsp.runner.messages.subject import Bind, Load, Ready, Rest, Retire, Unbind
 from kernel_lsp.runner.messages.subject_answers import PublishedOutputs
 from kernel_lsp.runner.pool import Flavour, Pool

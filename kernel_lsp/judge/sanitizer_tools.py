@@ -61,18 +61,18 @@ class SanitizerTools:
         if self._waiting:
             await asyncio.wait(self._waiting.values())
 
-    async def run(self, tool: str, file: Path) -> tuple[int | None, str]:
-        """Run a tool on the launches in a file; return its exit status, None if it took too long, and its output.
+    async def run(self, tool: str, file: Path, seconds: float) -> tuple[int | None, str]:
+        """Run a tool on the launches in a file; return its exit status, None if it took longer, and its output.
 
         One that fails otherwise than by what it finds has a second try, in a process that did not wait.
         """
         waiting = self._waiting.pop(tool, None)
         if waiting is not None and (ready := await waiting) is not None:
-            ended = await ready.end(f"{file}\n", deadline=policy.SANITIZER_SECONDS)
-            if ended[0] in (0, FOUND):
+            ended = await ready.end(f"{file}\n", deadline=seconds)
+            if ended[0] in (None, 0, FOUND):
                 return ended
         fresh = await self._pool.program([*self._command(tool), str(file)])
-        return await fresh.end(deadline=policy.SANITIZER_SECONDS)
+        return await fresh.end(deadline=seconds)
 
     async def close(self) -> None:
         """End the processes that wait, and those that are being started."""

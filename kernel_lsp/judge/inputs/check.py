@@ -16,7 +16,7 @@ from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings, ruling_of
 from kernel_lsp.judge.ruling import Ruling, wrong
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import CheckStatus, ErrorFigures, Outcome, Stage
-from kernel_lsp.runner.messages.oracle import Compared
+from kernel_lsp.runner.messages.oracle_answers import Compared
 from kernel_lsp.runner.messages.subject import Forget, PublishEarlier, Rehearse, Spoil
 from kernel_lsp.runner.messages.subject_answers import Ran
 

@@ -7,7 +7,7 @@ from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.ruling import Ruling, wrong
 from kernel_lsp.judge.verdict import Mismatch
-from kernel_lsp.runner.messages.oracle import Compared, OutputDistance
+from kernel_lsp.runner.messages.oracle_answers import Compared, OutputDistance
 from kernel_lsp.runner.messages.subject_answers import PublishedOutputs, Trampled
 
 OutputForm = tuple[str, tuple[int, ...], tuple[int, ...]]

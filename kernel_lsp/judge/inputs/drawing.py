@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.draw import PLAIN, TOUCHED, WEIGHTS, Draw
-from kernel_lsp.runner.messages.oracle import InputSizes, LayOut, Made, Prepare, RehearseReference, Touch, Varied, Vary
+from kernel_lsp.runner.messages.oracle import InputSizes, LayOut, Prepare, RehearseReference, Touch, Vary
+from kernel_lsp.runner.messages.oracle_answers import Made, Varied
 
 
 async def draw(harness: Harness, case: int, family: str, number: int = 0) -> Draw:

@@ -22,7 +22,7 @@ from kernel_lsp.judge.measure.cases import TimedCase, fill, prepare, run_segment
 from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import Outcome
-from kernel_lsp.runner.messages.oracle import OutputDistance
+from kernel_lsp.runner.messages.oracle_answers import OutputDistance
 from kernel_lsp.runner.messages.subject import Publish
 
 AS_TIMED = ", as it is timed,"

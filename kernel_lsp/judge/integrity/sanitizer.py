@@ -163,16 +163,18 @@ def note_hazards(
 
 
 async def _run(tools: SanitizerTools, tool: str, file: Path) -> Sanitized:
-    return read_report(tool, *await tools.run(tool, file))
+    small = file.stat().st_size <= policy.SANITIZER_SMALL_BYTES
+    seconds = policy.SANITIZER_SECONDS if small else policy.SANITIZER_LARGE_SECONDS
+    return read_report(tool, *await tools.run(tool, file, seconds), seconds)
 
 
-def read_report(tool: str, status: int | None, said: str) -> Sanitized:
-    """Return what a tool found by its exit status, None if it was stopped, and its output."""
+def read_report(tool: str, status: int | None, said: str, seconds: float) -> Sanitized:
+    """Return what a tool found by its exit status, None if it was stopped after so many seconds, and its output."""
     hazards = read_hazards(tool, said)
     if hazards or status == 0:
         return Sanitized(hazards, {})
     if status is None:
-        return Sanitized((), {tool: f"not finished after {policy.SANITIZER_SECONDS:.0f} s"})
+        return Sanitized((), {tool: f"not finished after {seconds:.0f} s"})
     if status == FOUND and (warned := _ONLY_WARNINGS.search(said)):
         count = "1 warning" if warned[1] == "1" else f"{warned[1]} warnings"
         return Sanitized((), {}, {tool: f"{count} and no error: threads of a warp may rely on going together"})

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kernel_lsp import policy
-from kernel_lsp.runner.messages.oracle import MemoryRates
+from kernel_lsp.runner.messages.oracle_answers import MemoryRates
 
 
 @dataclass(frozen=True, slots=True)

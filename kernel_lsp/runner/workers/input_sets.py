@@ -13,7 +13,7 @@ from kernel_lsp import policy
 from kernel_lsp.device.shared_buffer import as_argument, give_back, lay_out
 from kernel_lsp.device.tensors import TensorSpec
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.runner.messages.oracle import Made
+from kernel_lsp.runner.messages.oracle_answers import Made
 from kernel_lsp.runner.spans import WORKER
 from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.draws import Draws

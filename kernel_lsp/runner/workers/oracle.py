@@ -21,7 +21,9 @@ from kernel_lsp.compiler.machine_code.binary import Binary
 from kernel_lsp.compiler.toolchain.emulated import STANDS_IN
 from kernel_lsp.errors import NoRoomError
 from kernel_lsp.runner.messages import oracle as messages
-from kernel_lsp.runner.messages.oracle import Compared, Made, MemoryRates, OracleRole, Varied
+from kernel_lsp.runner.messages import oracle_answers as answers
+from kernel_lsp.runner.messages.oracle import OracleRole
+from kernel_lsp.runner.messages.oracle_answers import Compared, Made, MemoryRates, Varied
 from kernel_lsp.runner.spans import MAKE_CONTEXT, WORKER
 from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.draws import Draws, placing
@@ -76,7 +78,7 @@ class Oracle:
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
 
-    def load(self, request: messages.LoadWorkload, /) -> messages.LoadedWorkload:
+    def load(self, request: messages.LoadWorkload, /) -> answers.LoadedWorkload:
         """Load the workload and describe it.
 
         Raises:
@@ -263,10 +265,10 @@ class Oracle:
         checksum = FusedChecksum(LoadedModule(probes, {}), self._salt)
         self.checksum = lambda tensor: int(checksum(tensor))
 
-    def _described(self, workload: Workload, chosen: "CaseSelection | None", *, large: bool) -> messages.LoadedWorkload:
+    def _described(self, workload: Workload, chosen: "CaseSelection | None", *, large: bool) -> answers.LoadedWorkload:
         contract = workload.contract
         promises = {name: promise.said for name, promise in contract.promises.items()}
-        return messages.LoadedWorkload(
+        return answers.LoadedWorkload(
             cases=tuple(describe_case(case) for case in workload.cases),
             arguments=workload.argument_names,
             decisive=chosen.decisive if chosen else tuple(range(len(workload.cases))),
@@ -277,7 +279,7 @@ class Oracle:
             calls=workload.calls,
             large=large,
             nondeterministic=workload.nondeterministic,
-            contract=messages.CallerContract(
+            contract=answers.CallerContract(
                 contract.contiguous,
                 contract.aligned,
                 contract.mutates,

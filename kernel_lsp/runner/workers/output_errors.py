@@ -11,7 +11,7 @@ from torch import Tensor
 from kernel_lsp.device.shared_buffer import dtype_name, torch_dtype
 from kernel_lsp.device.tensors import TensorSpec
 from kernel_lsp.runner.messages import OTHER_ANSWER
-from kernel_lsp.runner.messages.oracle import BaselineError, OutputDistance
+from kernel_lsp.runner.messages.oracle_answers import BaselineError, OutputDistance
 from kernel_lsp.runner.workers import comparison, error_bounds
 from kernel_lsp.runner.workers.comparison import Distance, Measure
 from kernel_lsp.runner.workers.dependence import growth_of_sums, terms_by_output

@@ -9,7 +9,7 @@ from torch import Tensor
 from kernel_lsp.device.shared_buffer import SharedBuffer, open_buffer
 from kernel_lsp.device.tensors import BufferHandle, TensorSpec
 from kernel_lsp.policy import GUARD_BYTES, POISON_BYTE
-from kernel_lsp.runner.messages.oracle import TrampledInput
+from kernel_lsp.runner.messages.oracle_answers import TrampledInput
 from kernel_lsp.runner.spans import WORKER
 from kernel_lsp.workload.leaves import own_elements
 

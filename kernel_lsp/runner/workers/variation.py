@@ -10,7 +10,8 @@ from torch import Tensor
 
 from kernel_lsp import policy
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.runner.messages.oracle import Varied, Vary
+from kernel_lsp.runner.messages.oracle import Vary
+from kernel_lsp.runner.messages.oracle_answers import Varied
 from kernel_lsp.runner.workers import comparison
 from kernel_lsp.runner.workers.draws import Draws
 from kernel_lsp.runner.workers.input_sets import InputSets

@@ -17,7 +17,7 @@ from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.measure.cost import LaunchTime
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import make_target
-from kernel_lsp.runner.messages.oracle import LoadedWorkload
+from kernel_lsp.runner.messages.oracle_answers import LoadedWorkload
 from kernel_lsp.runner.turns import SessionTurns
 
 SAXPY = Path(__file__).parents[3] / "examples" / "cuda" / "saxpy.cu"

@@ -34,6 +34,15 @@ from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.runner.messages import oracle as truth
 from kernel_lsp.runner.messages import subject as messages
 from kernel_lsp.runner.messages import subject_answers as answers
+from kernel_lsp.runner.messages.oracle_answers import (
+    BaselineError,
+    Compared,
+    LoadedWorkload,
+    Made,
+    MemoryRates,
+    OutputDistance,
+    Varied,
+)
 from kernel_lsp.runner.spans import SpanLog
 from kernel_lsp.runner.turns import GpuTurns
 from kernel_lsp.runner.worker import WorkerTimedOut
@@ -139,12 +148,12 @@ class Oracle:
 
     async def ask(self, request: Any, *, deadline: float) -> Any:
         numbers = tuple(range(self.cases))
-        made = truth.Made((OUTPUT,), 16, 16)
+        made = Made((OUTPUT,), 16, 16)
         match request:
             case truth.LoadWorkload():
-                return truth.LoadedWorkload(tuple(f"n={n}" for n in numbers), ("x",), numbers)
+                return LoadedWorkload(tuple(f"n={n}" for n in numbers), ("x",), numbers)
             case truth.MeasureRates():
-                return truth.MemoryRates(1e12, 1e12, 1e12, 0.0)
+                return MemoryRates(1e12, 1e12, 1e12, 0.0)
             case truth.InputSizes():
                 return (16,) * self.cases
             case truth.OtherSizes():
@@ -155,10 +164,10 @@ class Oracle:
             case truth.LayOut():
                 return replace(made, arguments=(replace(OUTPUT, offset=OFFSETS.get(request.family, 0)),))
             case truth.Vary():
-                return truth.Varied(made, matters=True)
+                return Varied(made, matters=True)
             case truth.Compare():
-                exact = truth.OutputDistance(0.0, 0.0, 0, 4)
-                return truth.Compared(distances=(exact,), fingerprints=(1,), baseline=(truth.BaselineError(0.0, 0.0),))
+                exact = OutputDistance(0.0, 0.0, 0, 4)
+                return Compared(distances=(exact,), fingerprints=(1,), baseline=(BaselineError(0.0, 0.0),))
             case truth.Discriminate():
                 return ()
             case truth.Probe():

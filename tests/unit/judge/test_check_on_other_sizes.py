@@ -18,7 +18,8 @@ from kernel_lsp.judge.inputs.findings import Findings
 from kernel_lsp.judge.inputs.other_sizes import OtherSizesCheck
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.verdict import CheckStatus, Outcome
-from kernel_lsp.runner.messages.oracle import Compared, OtherSizes, OutputDistance
+from kernel_lsp.runner.messages.oracle import OtherSizes
+from kernel_lsp.runner.messages.oracle_answers import Compared, OutputDistance
 from kernel_lsp.runner.messages.subject_answers import PublishedOutputs, Ran
 from kernel_lsp.runner.protocol import WorkerFailure
 from kernel_lsp.runner.worker import WorkerTimedOut

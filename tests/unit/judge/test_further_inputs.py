@@ -14,7 +14,7 @@ from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile
 from kernel_lsp.judge.inputs.plan import LAYOUTS, NONFINITE
 from kernel_lsp.judge.verdict import CheckStatus
 from kernel_lsp.runner.messages import oracle as truth
-from kernel_lsp.runner.messages.oracle import Compared
+from kernel_lsp.runner.messages.oracle_answers import Compared
 
 
 def profile_of(gpu: SimulatedGpu, tmp_path: Path) -> BaselineProfile:

@@ -71,7 +71,7 @@ def test_a_process_that_waits_is_used_and_replaced_when_the_judgement_is_over(
         waiting = set(pool._programs)
         assert len(waiting) == len(TOOLS)
         assert len(pool.pids()) == len(TOOLS), "a GPU that reports them is not shared with a stranger"
-        ended, said = await tools.run("memcheck", Path("/launches"))
+        ended, said = await tools.run("memcheck", Path("/launches"), 20.0)
         assert ended == status
         assert "launches of /launches in a process that waited" in said
         assert len(pool._programs) == len(TOOLS) - 1, "a new one would slow down those that still work"
@@ -87,7 +87,7 @@ def test_a_tool_that_nobody_made_ready_is_started(using: Callable[..., None]) ->
     using()
 
     async def work(pool: Pool, tools: SanitizerTools) -> None:
-        status, said = await tools.run("racecheck", Path("/launches"))
+        status, said = await tools.run("racecheck", Path("/launches"), 20.0)
         assert (status, "in a new one" in said) == (0, True)
         assert not tools._waiting, "where there is no room, none is kept"
 
@@ -99,8 +99,20 @@ def test_one_that_fails_is_tried_once_more(using: Callable[..., None]) -> None:
 
     async def work(pool: Pool, tools: SanitizerTools) -> None:
         tools.refill()
-        status, said = await tools.run("initcheck", Path("/launches"))
+        status, said = await tools.run("initcheck", Path("/launches"), 20.0)
         assert (status, "in a new one" in said) == (0, True)
+
+    with_tools(work)
+
+
+def test_one_that_takes_too_long_is_not_tried_again(using: Callable[..., None]) -> None:
+    using(replay=_REPLAY.replace("sys.exit(", "import time\nif waits:\n    time.sleep(3600)\nsys.exit("))
+
+    async def work(pool: Pool, tools: SanitizerTools) -> None:
+        tools.refill()
+        await tools.settle()
+        status, said = await tools.run("racecheck", Path("/launches"), 0.5)
+        assert (status, "in a process that waited" in said) == (None, True)
 
     with_tools(work)
 
@@ -113,7 +125,7 @@ def test_one_that_is_never_ready_costs_nothing_but_time(using: Callable[..., Non
         tools.refill()
         await tools.settle()
         assert not pool.pids()
-        status, _ = await tools.run("synccheck", Path("/launches"))
+        status, _ = await tools.run("synccheck", Path("/launches"), 20.0)
         assert status == 0
 
     with_tools(work)

@@ -18,7 +18,7 @@ from kernel_lsp.judge.inputs.replay import Replays
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.ruling import Ruling, rejected, wrong
 from kernel_lsp.judge.verdict import Outcome
-from kernel_lsp.runner.messages.oracle import Compared
+from kernel_lsp.runner.messages.oracle_answers import Compared
 
 CHEAT = rejected("what is timed is not what was checked")
 MISTAKE = wrong("output 0 is wrong")

@@ -13,7 +13,8 @@ from kernel_lsp.judge.inputs.draw import PLAIN, Draw
 from kernel_lsp.judge.inputs.plan import SIGNED
 from kernel_lsp.judge.inputs.strength import measure_strength
 from kernel_lsp.runner.messages import OTHER_ANSWER as OTHER
-from kernel_lsp.runner.messages.oracle import Discriminate, Made, Prepare
+from kernel_lsp.runner.messages.oracle import Discriminate, Prepare
+from kernel_lsp.runner.messages.oracle_answers import Made
 
 ZEROS = "all zeros"
 

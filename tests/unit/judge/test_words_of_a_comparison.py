@@ -7,7 +7,7 @@ from judge_support import draw, fake_harness
 
 from kernel_lsp.judge.inputs.compare import difference, how_wrong, moved, ruling_on
 from kernel_lsp.judge.verdict import Outcome, Stage
-from kernel_lsp.runner.messages.oracle import Compared, OutputDistance, TrampledInput
+from kernel_lsp.runner.messages.oracle_answers import Compared, OutputDistance, TrampledInput
 from kernel_lsp.runner.messages.subject_answers import Trampled
 
 RIGHT = OutputDistance(1.0, 0.5, 0, 1000)

@@ -32,6 +32,7 @@ from kernel_lsp.refine.guards import guarded
 from kernel_lsp.refine.outcome import Refinement
 from kernel_lsp.refine.search import refine
 from kernel_lsp.runner.messages import oracle as truth
+from kernel_lsp.runner.messages.oracle_answers import LoadedWorkload
 from kernel_lsp.source.candidate import Candidate
 
 SIZES = [200, 3000, 70_000, 500_000]
@@ -91,7 +92,7 @@ class _Oracle(Oracle):
         match request:
             case truth.LoadWorkload():
                 names = tuple(f"n={n}" for n in self.sizes)
-                return truth.LoadedWorkload(names, ("x",), tuple(range(len(names))))
+                return LoadedWorkload(names, ("x",), tuple(range(len(names))))
             case truth.OtherSizes() if request.changes:
                 self.sizes += [changed["n"] for _, changed in request.changes]
                 return tuple(f"n={changed['n']}" for _, changed in request.changes)

@@ -8,7 +8,7 @@ import torch
 from kernel_lsp.device.shared_buffer import make_buffer, row_major
 from kernel_lsp.device.tensors import TensorSpec
 from kernel_lsp.runner.messages import oracle as messages
-from kernel_lsp.runner.messages.oracle import Compared, Made
+from kernel_lsp.runner.messages.oracle_answers import Compared, Made, Varied
 from kernel_lsp.runner.workers.oracle import Oracle
 from kernel_lsp.workload.placement import Instead
 
@@ -30,7 +30,7 @@ class Trial:
         self.made[key] = self.oracle.prepare(request)
         return key
 
-    def vary(self, base: str, argument: int, seed: int = 7) -> messages.Varied:
+    def vary(self, base: str, argument: int, seed: int = 7) -> Varied:
         key = f"{base}/{argument}"
         found = self.oracle.vary(messages.Vary(key=key, base=base, argument=argument, seed=seed))
         if found.made is not None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from kernel_lsp.runner.messages import oracle as asked_of_oracle
 from kernel_lsp.runner.messages import subject as asked_of_subject
-from kernel_lsp.runner.messages.oracle import Compared, Made
+from kernel_lsp.runner.messages.oracle_answers import Compared, Made
 from kernel_lsp.runner.messages.subject_answers import PublishedOutputs, Ran
 from kernel_lsp.runner.pool import Flavour, Pool
 from kernel_lsp.runner.worker import Worker

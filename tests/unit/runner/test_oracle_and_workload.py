@@ -9,7 +9,7 @@ from oracle_support import WORKLOAD_PATH, Trial, Version, kernel, right
 from kernel_lsp.device.tensors import TensorSpec
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.messages import oracle as messages
-from kernel_lsp.runner.messages.oracle import BufferPlace, Compared
+from kernel_lsp.runner.messages.oracle_answers import CallerContract, Compared, LoadedWorkload, Made
 
 WORKLOAD = """import torch
 CASES = [dict(n=12), dict(n=20)]
@@ -36,12 +36,12 @@ def judge(trial: Trial, baseline: str, candidate: str | None = None, family: str
 
 def test_a_workload_is_described():
     trial = Trial(WORKLOAD + "CONTRACT = dict(aligned=16, mutates=['x'])\nNONDETERMINISTIC = True\n")
-    assert trial.workload == messages.LoadedWorkload(
+    assert trial.workload == LoadedWorkload(
         cases=("n=12", "n=20"),
         arguments=("x",),
         decisive=(0, 1),
         nondeterministic=True,
-        contract=messages.CallerContract(contiguous=False, aligned=16, mutates=("x",), finite=False),
+        contract=CallerContract(contiguous=False, aligned=16, mutates=("x",), finite=False),
     )
     assert trial.oracle.sizes() == (12 * 16, 20 * 16)
 
@@ -262,7 +262,7 @@ def test_renewed_inputs_are_those_of_the_seed_in_every_place(family):
             version.bind(buffer, made)
     trial.oracle.fill(messages.Fill(subject=versions[0].name, buffers=buffers, key=f"0/{family}/0"))
     known = trial.oracle.inputs.kept
-    places = tuple(BufferPlace(version.name, buffers) for version in versions)
+    places = tuple(messages.BufferPlace(version.name, buffers) for version in versions)
     trial.oracle.renew(messages.Renew(case=0, family=family, seeds=(4, 5, 6), places=places))
     assert trial.oracle.inputs.kept == known
     for buffer, seed in zip(buffers, (4, 5, 6), strict=True):
@@ -290,5 +290,5 @@ def test_several_buffers_are_filled_and_let_go_of():
             trial.oracle.fill(messages.Fill(subject=version.name, buffers=(buffer,), key=key))
 
 
-def specs_of(made: messages.Made) -> tuple[TensorSpec, ...]:
+def specs_of(made: Made) -> tuple[TensorSpec, ...]:
     return tuple(leaf for leaf in made.arguments if isinstance(leaf, TensorSpec))

@@ -8,6 +8,7 @@ from oracle_support import MIXER, Trial, Version, kernel
 
 from kernel_lsp.errors import NoRoomError, WorkloadError
 from kernel_lsp.runner.messages import oracle as messages
+from kernel_lsp.runner.messages.oracle_answers import Compared
 from kernel_lsp.runner.spans import WORKER
 from kernel_lsp.runner.workers import comparison, oracle
 from kernel_lsp.runner.workers.comparison import Distance
@@ -122,7 +123,7 @@ class Exact(Version):
         super().__init__(trial, kernel("x"))
         self.trial, self.key = trial, key
 
-    def answer(self, off: float = 0.0, *, baseline: bool = False) -> messages.Compared:
+    def answer(self, off: float = 0.0, *, baseline: bool = False) -> Compared:
         self.fill(self.key)
         truth = self.trial.oracle.inputs.expected(self.key).outputs[0]
         return self.compare(self.key, self.publish((truth + off).float()), baseline=baseline)

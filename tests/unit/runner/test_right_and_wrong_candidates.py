@@ -12,7 +12,7 @@ from runner_support import KERNEL_PATH, SECONDS, Trial
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.messages import oracle as asked_of_oracle
 from kernel_lsp.runner.messages import subject as asked_of_subject
-from kernel_lsp.runner.messages.oracle import Compared, TrampledInput
+from kernel_lsp.runner.messages.oracle_answers import Compared, TrampledInput
 from kernel_lsp.runner.messages.subject_answers import Ran
 from kernel_lsp.runner.protocol import WorkerFailure
 

@@ -8,7 +8,8 @@ import torch
 from kernel_lsp.device.shared_buffer import as_argument, constant_of
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner import messages
-from kernel_lsp.runner.messages.oracle import Made, Prepare
+from kernel_lsp.runner.messages.oracle import Prepare
+from kernel_lsp.runner.messages.oracle_answers import Made
 from kernel_lsp.runner.workers.outputs import plain_outputs
 from kernel_lsp.workload.workload import as_outputs
 
