@@ -413,6 +413,11 @@ NEAR_SIZES_BYTES_RATIO: Final = 1.25
 """Bytes of their inputs, relative to those of the largest listed case, at most. Chosen: it fits in memory, too."""
 EMULATED_SECONDS: Final = 1.5
 """Processor seconds for all emulated runs of one version, if the user sets none; the first is always made. Chosen."""
+EMULATED_RUNG_BYTES: Final = 16 << 20
+"""Inputs of a captured case on which the emulator finds out by what the function is right. Chosen: it runs it twice."""
+EMULATED_CASE_BYTES: Final = 64 << 20
+"""Inputs of the smallest case, beyond which `check` runs a few blocks on the emulator, and no case whole. Chosen: a
+transpose of so many takes it 15 s, and other kernels more."""
 EMULATED_WHOLE_BYTES: Final = 4 << 20
 """Inputs of the smallest case, beyond which the final look at a gain runs a few blocks on the emulator, and no case
 whole. Chosen: a million numbers take it about a second, and sixteen million had held a gain up for a minute."""

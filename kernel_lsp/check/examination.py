@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from kernel_lsp import policy
 from kernel_lsp.check.emulated import of_emulator
 from kernel_lsp.check.hints import STACK_BYTES, counter_hints, resource_hints
 from kernel_lsp.check.places import kernel_place
@@ -17,12 +18,15 @@ from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError, WorkloadError
 from kernel_lsp.judge.building import Builders
-from kernel_lsp.judge.emulation import Emulation, NotEmulated
+from kernel_lsp.judge.emulation import EmulatedRun, Emulation, NotEmulated
 from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs import drawing
 from kernel_lsp.judge.inputs.baseline_profile import BaselineProfile, measure_baseline
+from kernel_lsp.judge.inputs.draw import PLAIN
 from kernel_lsp.judge.inputs.findings import RUN_ERRORS, Findings
 from kernel_lsp.judge.resources import resources_of
+from kernel_lsp.judge.sampling import blocks_run, sample_largest
+from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.target import Target
 from kernel_lsp.judge.verdict import Check, CheckStatus, KernelResources, Outcome, is_uncompared
 from kernel_lsp.rules import compiling
@@ -32,7 +36,7 @@ from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels, language_of
 from kernel_lsp.source.kernel import Kernel
-from kernel_lsp.workload.spec import WorkloadFile
+from kernel_lsp.workload.spec import REFERENCE, WorkloadFile
 
 
 @dataclass
@@ -185,6 +189,9 @@ async def _run(harness: Harness, built: Built, notes: _Notes, steps: _Steps, *, 
         await harness.open()
         _say_what_is_right(harness, notes)
         subject = await harness.enter(harness.target.baseline, built)
+        if harness.gpu is None and await drawing.least_bytes(harness) > policy.EMULATED_CASE_BYTES:
+            await _run_blocks(harness, subject, notes, only_emulated=only_emulated)
+            return
         tell = partial(steps.inputs, harness.cases)
         profile = await measure_baseline(harness, subject, every_case=True, on_inputs=tell)
         if harness.gpu is None:
@@ -219,10 +226,29 @@ async def _rehearse(harness: Harness, notes: _Notes, why: str) -> None:
     notes.checks += findings.checks
 
 
+async def _run_blocks(harness: Harness, subject: Subject, notes: _Notes, *, only_emulated: bool) -> None:
+    """Run a few blocks of a case on the emulator, where even the smallest case is too large to be run whole."""
+    findings, sample = Findings(), await sample_largest(harness, subject)
+    if sample is not None:
+        case, run = harness.cases[sample.case], sample.run
+        findings.runs.append(EmulatedRun(case, PLAIN, sample.input_bytes, run.findings, seconds=run.seconds))
+        findings.passed("a few blocks of the launch on the emulator", blocks_run(run), case)
+    why = "a few blocks were run, and outputs are compared with nothing" if sample else "nothing was run"
+    findings.skipped(REFERENCE, f"{why}: the inputs of the smallest case are too large for the emulator")
+    notes.emulation = Emulation(tuple(findings.runs))
+    notes.findings += _seen(findings, notes)
+    if only_emulated:
+        notes.checks += findings.checks
+
+
+def _seen(findings: Findings, notes: _Notes) -> list[Diagnostic]:
+    return [of_emulator(finding, notes.source, notes.kernels) for run in findings.runs for finding in run.findings]
+
+
 def _take_accesses(findings: Findings, notes: _Notes) -> None:
     """Take over the emulator's findings about memory and threads, and hints from its counters."""
     notes.emulation = Emulation(tuple(findings.runs))
-    seen = [of_emulator(finding, notes.source, notes.kernels) for run in findings.runs for finding in run.findings]
+    seen = _seen(findings, notes)
     notes.findings += seen
     if findings.runs and not seen:
         notes.done.add(Needs.EMULATING)

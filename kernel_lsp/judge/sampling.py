@@ -62,6 +62,11 @@ async def sample_largest(harness: Harness, version: Subject) -> CaseSample | Non
     return CaseSample(draw.case, draw.input_bytes, run)
 
 
+def blocks_run(run: SampledRun) -> str:
+    """Return how many blocks of the first launches were run, as `softmax` 4 of 4,096."""
+    return "; ".join(f"`{each.kernel}` {len(each.blocks)} of {each.grid_blocks:,}" for each in run.launches[:3])
+
+
 async def sample_version(harness: Harness, candidate: Candidate, built: Built) -> CaseSample | None:
     """Return the same of a version in a process of its own; None, too, where it cannot be loaded."""
     try:

@@ -25,6 +25,12 @@ async def rehearse_reference(harness: Harness) -> Draw:
     return smallest
 
 
+async def least_bytes(harness: Harness) -> int:
+    """Return the bytes that the inputs of the smallest decisive case take."""
+    sizes = await harness.oracle(InputSizes())
+    return min(sizes[case] for case in harness.workload.decisive)
+
+
 async def fresh(harness: Harness, like: Draw, seed: int, family: str = "") -> Draw:
     """Return the inputs that `Renew` draws with this seed; their errors are compared with those on `like`.
 

@@ -28,11 +28,10 @@ from kernel_lsp.judge.integrity import sanitizer
 from kernel_lsp.judge.integrity.sanitizer import Hazard
 from kernel_lsp.judge.measure.cases import TimedCase
 from kernel_lsp.judge.ruling import Ruling
-from kernel_lsp.judge.sampling import CaseSample, sample_version
+from kernel_lsp.judge.sampling import CaseSample, blocks_run, sample_version
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.judge.timeline import Timeline
 from kernel_lsp.runner.emulated import SampledRun
-from kernel_lsp.runner.messages.oracle import InputSizes
 from kernel_lsp.runner.messages.subject import SampleBlocks
 from kernel_lsp.runner.messages.subject_answers import LaunchFile
 from kernel_lsp.runner.shield import both, start
@@ -270,8 +269,7 @@ class FinalLooks:
         found = next((finding for finding in ran.findings if finding.kind not in made.told[number]), None)
         if found is not None:
             return ruling_of_finding(found, EmulatedRun(case, draw.family, draw.input_bytes)), ""
-        blocks = "; ".join(f"`{each.kernel}` {len(each.blocks)} of {each.grid_blocks:,}" for each in ran.launches[:3])
-        return None, blocks + (f"; no further: {ran.ended}" if ran.ended else "")
+        return None, blocks_run(ran) + (f"; no further: {ran.ended}" if ran.ended else "")
 
     async def _sampled(self, made: _Emulated, version: Subject, draw: Draw, request: SampleBlocks) -> SampledRun:
         await made.harness.fill(version, draw)
@@ -286,8 +284,8 @@ class FinalLooks:
         try:
             await harness.open()
             subject = await harness.enter(self.baseline.candidate, self.baseline.built)
-            sizes, others = await harness.oracle(InputSizes()), OtherSizesCheck(harness, subject)
-            if min(sizes[case] for case in harness.workload.decisive) > policy.EMULATED_WHOLE_BYTES:
+            others = OtherSizesCheck(harness, subject)
+            if await drawing.least_bytes(harness) > policy.EMULATED_WHOLE_BYTES:
                 return _Emulated(harness, None, subject, others)  # a run would hold the gain up for a minute
             profile = await measure_baseline(harness, subject)
             if (broken := profile.findings.ruling) is None:

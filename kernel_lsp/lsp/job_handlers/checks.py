@@ -10,6 +10,7 @@ from kernel_lsp.judge.verdict import CheckStatus, is_uncompared
 from kernel_lsp.lsp.job_handlers.context import JobContext
 from kernel_lsp.report.formats.json import check_json
 from kernel_lsp.source.files import read_source
+from kernel_lsp.workload.spec import REFERENCE
 
 
 async def check_text(job: JobContext) -> dict[str, Any]:
@@ -39,7 +40,8 @@ def _passed(report: FileReport) -> str:
     """Return `14 checks passed`, or how far a file that was not run was checked."""
     passed = sum(one.status is CheckStatus.PASSED for one in report.checks)
     if passed and is_uncompared(report.checks):
-        return f"ran on {passed} set{'' if passed == 1 else 's'} of inputs; nothing says what is right"
+        why = next(one.detail for one in report.checks if one.name == REFERENCE)
+        return f"ran on {passed} set{'' if passed == 1 else 's'} of inputs; {why}"
     if passed:
         return f"{passed} check{'' if passed == 1 else 's'} passed"
     notes = [one.message for one in report.diagnostics if one.severity is Severity.NOTE]

@@ -13,6 +13,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from kernel_lsp import policy
 from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.compiler.builds.extension import ExtensionBuild
 from kernel_lsp.compiler.toolchain.emulated import STANDS_IN
@@ -78,11 +79,14 @@ def settle(function: CapturedFunction, draws: Draws, known: Rung | None = None) 
     """Choose the first rung on which the function agrees with itself on every case; return its name and the reason.
 
     The results of a rung must be within the tolerance of a baseline; those of `itself` always are. One that is `known`
-    is taken as it is: on the emulator a large case takes minutes.
+    is taken as it is, and a case that would take the emulator minutes is not asked.
     """
     why: list[str] = []
-    for rung in RUNGS[:-1] if known is None else ():
-        if not (said := _disagreement(function, draws, rung)):
+    cases = [case for case, size in enumerate(draws.sizes()) if draws.on_gpu or size <= policy.EMULATED_RUNG_BYTES]
+    if known is None and not cases:
+        why.append("its inputs are too large for the emulator to compute them otherwise")
+    for rung in RUNGS[:-1] if known is None and cases else ():
+        if not (said := _disagreement(function, draws, cases, rung)):
             function.rung = rung
             break
         why.append(said)
@@ -91,8 +95,9 @@ def settle(function: CapturedFunction, draws: Draws, known: Rung | None = None) 
     return f"as right as the captured function, {_WORDS[function.rung]}" + (f" ({'; '.join(why)})" if why else "")
 
 
-def _disagreement(function: CapturedFunction, draws: Draws, rung: Rung) -> str:
-    for number, case in enumerate(draws.workload.cases):
+def _disagreement(function: CapturedFunction, draws: Draws, cases: Sequence[int], rung: Rung) -> str:
+    for number in cases:
+        case = draws.workload.cases[number]
         with draws.placing():
             leaves = draws.fresh(number, _SEED)
         if rung == "wider" and not _has_narrow(leaves):

@@ -44,6 +44,11 @@ class Draws:
         self._promises = tuple(map(workload.contract.promise, workload.argument_names))
         self._held: set[int] = set()  # cases whose inputs were found to fulfil the contract
 
+    @property
+    def on_gpu(self) -> bool:
+        """Return True where kernels run on a GPU, and are not emulated."""
+        return self._device == "cuda"
+
     def placing(self) -> contextlib.AbstractContextManager[None]:
         """Return the context that the workload's own functions run in; see `placing`."""
         return placing(self._device)

@@ -139,3 +139,13 @@ def test_a_rung_that_is_known_is_taken_without_a_run(tmp_path: Path):
     said = oracle.settle(workload.captured, Draws(workload, "cpu"), "wider")
     assert workload.captured.rung == "wider"
     assert said == "as right as the captured function, in float32"
+
+
+def test_without_a_gpu_a_large_case_is_not_run_to_find_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("kernel_lsp.policy.EMULATED_RUNG_BYTES", 16)
+    text = "import torch\n\n\ndef f(a, x):\n    raise RuntimeError('nobody asked')\n"
+    workload = captured_workload(capture_text(capture(tmp_path, text, a=1, x=torch.randn(8))), Path("a.capture.json"))
+    assert workload.captured is not None
+    said = oracle.settle(workload.captured, Draws(workload, "cpu"))
+    assert workload.captured.rung == "itself"
+    assert "too large for the emulator" in said
