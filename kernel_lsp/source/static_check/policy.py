@@ -136,22 +136,26 @@ _OF_THE_INTERPRETER = frozenset(
 _REFUSED_NAMES = words(
     "BufferDict CUDAPluggableAllocator CodeType ForwardRef FunctionType MethodType ModuleType MonkeyPatch "
     "ParameterDict _getframe _share_cuda_ asyncio attrgetter attrname bdb bltns builtins change_current_allocator "
-    "chdir codeop ctypes ctypeslib currentframe debug_dump dump evaluate_forward_ref exec_module faulthandler fcntl "
-    "fdel fget find_loader find_module find_spec from_file from_ipc_handle fromfile fset gc genericpath "
-    "get_annotations get_device_interface get_device_module get_field get_type_hints getattr_static getinnerframes "
-    "getouterframes global_enum importlib importorskip inspect io ipc_handle jit_cache_hook jit_post_compile_hook "
-    "kernel_load_end_hook kernel_load_start_hook kernel_lsp launch_enter_hook launch_exit_hook linecache "
-    "load_library load_module makeRecord make_dataclass memory_snapshot meta_path methodcaller mmap module_finder "
-    "module_from_spec modules mro multiprocessing open os path_hooks pathlib pdb pickle pkgutil posix posixpath "
-    "read_bytes read_text redirect_stderr redirect_stdout rmdir runpy set_active setprofile settrace shutil "
-    "singledispatch singledispatchmethod socket subprocess symlink_to sys sysconfig tempfile threading tofile "
-    "tracemalloc unlink update_wrapper wraps write_bytes write_text zipimport"
+    "chdir codeop ctypes ctypeslib cudaHostRegister currentframe debug_dump dump evaluate_forward_ref exec_module "
+    "faulthandler fcntl fdel fget find_loader find_module find_spec from_file from_ipc_handle fromfile fset gc "
+    "genericpath get_annotations get_device_interface get_device_module get_field get_type_hints getattr_static "
+    "getinnerframes getouterframes global_enum importlib importorskip inspect io ipc_handle jit_cache_hook "
+    "jit_post_compile_hook kernel_load_end_hook kernel_load_start_hook kernel_lsp launch_enter_hook "
+    "launch_exit_hook linecache load_library load_module makeRecord make_dataclass memory_snapshot meta_path "
+    "methodcaller mmap module_finder module_from_spec modules mro multiprocessing open os path_hooks pathlib pdb "
+    "pickle pkgutil posix posixpath raw read_bytes read_text redirect_stderr redirect_stdout rmdir runpy set_active "
+    "setenv setprofile settrace shutil singledispatch singledispatchmethod socket subprocess symlink_to sys "
+    "sysconfig tb tempfile threading tofile traceback tracemalloc unlink update_wrapper wraps write_bytes "
+    "write_text zipimport"
 )
 """Attributes that no kernel needs, since they lead out of the file or write files."""
 _HOOK_OF_ALL = re.compile(r"register_(?:module|optimizer)_\w*hook")
 """Functions by which code runs beside the layers and optimisers of others."""
 _OF_TORCHS_CORE = ((), ("_cuda_getCurrentRawStream",))
 """Names that may follow `torch._C`."""
+_STREAMS = (("sys", "stderr"), ("sys", "stdout"))
+_OF_A_STREAM = words("encoding flush isatty reconfigure write")
+"""What may be asked of standard output: the file behind it is of a class that opens any other file."""
 
 
 def violation_to_module(dotted: str) -> str | None:
@@ -188,7 +192,8 @@ def _violation_by_lists(path: tuple[str, ...], *, builds: bool) -> str | None:
         return f"uses `{dotted}`" if tool or last in _PARTS_OF_TRITON else None
     if path[0] == "numpy" and (last in _OF_NUMPY | (_FOREIGN - _OWN_WORDS_OF_NUMPY) or any(map(_is_private, path))):
         return f"reaches for `{dotted}`"
-    if len(path) == 2 and not _offers(path[0], last):
+    behind = path[:2] in _STREAMS and not _OF_A_STREAM.issuperset(path[2:3])
+    if behind or (len(path) == 2 and not _offers(path[0], last)):
         return f"reaches for `{dotted}`"
     return None
 
@@ -214,6 +219,8 @@ def _violation_to_torch(path: tuple[str, ...], *, builds: bool) -> str | None:
     usual = part in ("_C", "__version__") or (part == "_dynamo" and set(path[2:3]) <= _OF_DYNAMO)
     if len(path) > 2 and part.startswith("_") and not usual:
         return f"reaches for `{dotted}`"
+    if path[1:3] == ("ops", "inductor"):  # these make tensors of memory beyond the one that is given
+        return f"uses `{'.'.join(path[:3])}`"
     allowed = _PARTS_OF_TORCH.get(part)
     if allowed is not None:
         if path[1:3] == ("utils", "cpp_extension") and builds:

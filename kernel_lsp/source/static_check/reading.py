@@ -21,6 +21,8 @@ _ADDING_TO_PATH = words("append extend insert")
 _NAMING = words("add_argument set_defaults")
 _PARSING = words("parse_args parse_intermixed_args parse_known_args")
 _COMPILER_OPTION = re.compile(r"--?(?:wrapper|fplugin\b.*|i?plugindir\b.*|specs\b.*|ccbin\b.*|compiler-bindir\b.*)")
+_OF_A_PROGRAM = re.compile(r"cxx|compiler|path|command")
+"""In an option of torch's compiler: it names a program to run."""
 _SPECIAL = re.compile(r"-*(__\w+__)")
 _NAMED_BY_TEXT = policy.DUNDERS | policy.DEFINED | {"__main__"}
 _NAMESPACES_OF_TORCH = words("_c10d_functional aten c10d inductor mkldnn prim prims profiler quantized rngprims")
@@ -38,6 +40,8 @@ class Reading:
         self._functions = {
             node.name for node in names.nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         }
+        self._bound = {name for _, name, _ in names.bindings}
+        self._bound |= {node.arg for node in names.nodes if isinstance(node, ast.arg)}
 
     def findings(self) -> Iterator[Finding]:
         """Yield the findings of each node of the tree."""
@@ -126,6 +130,10 @@ class Reading:
         elif name == "__class__":
             if not (isinstance(above, ast.Attribute) and above.attr in _OF_A_CLASS):
                 yield Violation(node.lineno, "reaches for `__class__`")
+        elif name == "__init__" and of != "own" and not self._is_of_a_base(above, node):
+            yield Violation(node.lineno, "constructs an object of others anew with `__init__`")
+        elif name == "detach" and of != "own" and self._is_of_a_stream(node):
+            yield Violation(node.lineno, "reaches for the file behind a stream")
         elif name in _STORAGES and isinstance(above, ast.Call) and above.func is node and not self._is_measured(above):
             yield Violation(node.lineno, f"hands round the memory behind `{name}`")
         elif name in _NAMING and not (isinstance(above, ast.Call) and above.func is node):
@@ -134,6 +142,21 @@ class Reading:
             yield Violation(node.lineno, f"calls the private `{name}`")
         else:
             yield from self._of_private(node.lineno, name, of)
+
+    def _is_of_a_base(self, above: ast.AST | None, node: ast.AST) -> bool:
+        """Return True if a constructor is that of `super()`, `object`, or of an imported class that is called there."""
+        match node:
+            case ast.Attribute(value=ast.Call(func=ast.Name(id="super"))):
+                return True
+            case ast.Attribute(value=ast.Name(id="object")) if "object" not in self._bound:
+                return True
+            case _:
+                return self._names.path(node) is not None and isinstance(above, ast.Call) and above.func is node
+
+    def _is_of_a_stream(self, node: ast.AST) -> bool:
+        """Return True if an attribute is that of a `buffer`, as the file behind standard output is kept."""
+        of = node.value if isinstance(node, ast.Attribute) else None
+        return isinstance(of, ast.Attribute) and of.attr == "buffer" and not self._methods.is_own(of.value)
 
     def _is_measured(self, call: ast.Call) -> bool:
         """Return True if only the size or the place of a tensor's memory is read: it could be resized unset."""
@@ -279,8 +302,23 @@ def _shows_its_beginning(name: ast.expr) -> bool:
 
 
 def _is_an_option(keyword: ast.keyword) -> bool:
-    """Return True if an argument of `torch.compile` names its backend by a text, or is none that chooses it."""
-    return keyword.arg is not None and (keyword.arg != "backend" or isinstance(keyword.value, ast.Constant))
+    """Return True if an argument of `torch.compile` chooses neither a backend nor a compiler that the text hides."""
+    match keyword:
+        case ast.keyword(arg=None):
+            return False
+        case ast.keyword(arg="backend"):
+            return isinstance(keyword.value, ast.Constant)
+        case ast.keyword(arg="options"):
+            return (
+                isinstance(keyword.value, ast.Dict)
+                and all(
+                    isinstance(name, ast.Constant) and not _OF_A_PROGRAM.search(str(name.value))
+                    for name in keyword.value.keys
+                )
+                and all(isinstance(value, ast.Constant) for value in keyword.value.values)
+            )
+        case _:
+            return True
 
 
 def _is_of_torch(operator: ast.expr) -> bool:

@@ -549,3 +549,33 @@ ELSEWHERE = [
 def test_what_modules_keep_for_themselves_is_refused_and_what_they_offer_is_not(attempt: str, honest: str) -> None:
     assert of_kernel(attempt) != []
     assert of_kernel(honest) == []
+
+
+MODULE = "class A(torch.nn.Module):\n    def __init__(self): "
+CATCH = "import pytest\nwith pytest.raises(ValueError) as caught:\n    int('x')\n"
+LEADING_OUT = [
+    ("def f(stream):\n    stream.__init__('/proc/self/mem', 'r+b')", DERIVED),
+    ("[o for o in map(torch.nn.Module.__init__, things)]", MODULE + "torch.nn.Module.__init__(self)"),
+    ("make = getattr(stream, '__init__')", MODULE + "super().__init__()"),
+    ("import sys\nsys.stdout.buffer.raw", "import sys\nsys.stdout.write('x'), sys.stdout.flush(), sys.stderr.isatty()"),
+    ("stream.buffer.detach()", "class A:\n    def f(self):\n        return self.buffer.detach()"),
+    ("type(stream.raw)('/proc/self/maps')", "print(f'{x}')"),
+    (CATCH + "caught.traceback[0].frame.eval(text)", CATCH + "assert 'x' in str(caught.value)"),
+    (CATCH + "caught.tb", CATCH + "assert caught.match('x')"),
+    ("triton.knobs.setenv('CC', '/bin/sh')", "triton.knobs.runtime.debug"),
+    ("from triton.knobs import setenv", "from triton import knobs\nknobs.autotuning.print"),
+    ("torch.ops.inductor._reinterpret_tensor(x, (9,), (1,), 99)", "torch.ops.aten._scaled_mm(x, y)"),
+    ("getattr(torch.ops, 'inductor')", "x.as_strided((9,), (1,))"),
+    ("torch.cuda.cudart().cudaHostRegister(p, 4096, 0)", "torch.cuda.cudart().cudaProfilerStart()"),
+    ("torch.compile(f, options={'cpp.cxx': (None, 'sh')})", "torch.compile(f, options={'max_autotune': True})"),
+    ("torch.compile(f, options=made(x))", "torch.compile(f, mode='max-autotune', dynamic=True)"),
+]
+"""Objects of others that lead to files, frames, programs or memory beyond a tensor."""
+
+
+@pytest.mark.parametrize(
+    ("attempt", "honest"), [pytest.param(*pair, id=pair[0].splitlines()[-1][:50]) for pair in LEADING_OUT]
+)
+def test_what_leads_out_of_the_file_by_others_objects_is_refused(attempt: str, honest: str) -> None:
+    assert of_kernel(attempt) != []
+    assert of_kernel(honest) == []
