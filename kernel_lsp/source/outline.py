@@ -37,7 +37,7 @@ _NESTED = re.compile(
     rb"(?xs)" + _ASIDE + rb" | (?P<rest>(?:" + _PLAIN + rb"|[{(\[](?:" + _PLAIN + rb")*+[})\]])++)" + _OPEN
 )
 _COMMENT_OR_STRING = re.compile(
-    rb"""(?xs) //(?:\\\r?\n|[^\n])* | /\*.*?(?:\*/|\Z) | \bR"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"
+    rb"""(?xs) //(?:\\\r?\n|[^\n])* | /\*.*?(?:\*/|\Z) | \b(?:u8|[uUL])?R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"
     | "(?:\\.|[^"\\\n])*" | (?<!\w)'(?:\\.|[^'\\\n])*'"""
 )
 _CONDITIONAL = re.compile(rb"\s*#\s*(if|elif|else|endif)")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from kernel_lsp.source.outline import code_only, without_comments
 from kernel_lsp.source.static_check.findings import Finding, Note, Violation
 from kernel_lsp.source.static_check.pasting import TooManyMacrosError, pasted_texts
+from kernel_lsp.source.static_check.spelling import joined, misleading, unescaped
 
 _INCLUDE = re.compile(r"^[ \t]*#\s*include\s*<([^>]+)>", re.MULTILINE)
 _USUAL_HEADERS = re.compile(
@@ -33,19 +34,22 @@ _FUNCTIONS = r"""
     pthread_create | ptrace"""
 _PYTHON = r"""
     _?Py_?(?:Code|Compile|Eval|Frame|Function|GC|Import|Interpreter|Marshal|Run|Sys|Thread|Unstable)\w*_?\w*
-    | PyObject_(?:Get|Set|Del|Has)Attr\w* | PyObject_Call\w* | PyModule_GetDict"""
+    | _?PyObject_(?:Get|Set|Del|Has|Generic|Lookup)\w* | _?PyObject_(?:Call|Vectorcall)\w* | PyModule_GetDict
+    | _?PyType_\w+ | Py_TYPE | _?Py(?:CFunction|Descr|InstanceMethod|Member|Method|State|Vectorcall|Wrapper)_\w+
+    | PyCapsule_Import | PyException_\w+ | PyErr_(?:Fetch|Get\w+)"""
 _OBJECTIONS = re.compile(
     rf"""(?x)\b(?: {_FUNCTIONS} | {_PYTHON} )\b(?=\s*[(){{}};,<\s])
     | \b(?:py|pybind11)\s*::\s*(?:eval\w*|exec|globals|module_?\s*::\s*import)\b(?=\s*[(<])
-    | \bmodule_\s*::\s*import\b | \bkernel_lsp\b(?=\s*::)"""
+    | \bmodule_\s*::\s*import\b | \bkernel_lsp\b"""
 )
 _INNER = re.compile(
     r"""(?x)\b(?:_GLOBAL_OFFSET_TABLE_ | _DYNAMIC | __ehdr_start | __executable_start | _r_debug | _rtld_global\w*
     | __builtin_(?:frame|return)_address | __builtin_extract_return_addr)\b
-    | (?:->|\.)\s*tp_[a-z]\w*\s*=(?!=) | \b(?:py|pybind11)\s*::\s*(?:get|set|del)attr\b
-    | \bLibrary\s*::\s*(?:DEF|FRAGMENT|IMPL)\b"""
+    | (?:->|\.)\s*(?:(?:tp_(?:bases?|cache|dict|mro|subclasses)|ob_type)\b | tp_[a-z]\w*\s*(?:\(|=(?!=)))
+    | \b(?:py|pybind11)\s*::\s*(?:get|set|del)attr\b
+    | \b(?:(?:obj|str)_attr|generic)_accessor\b | \baccessor_policies\b | \bLibrary\s*::\s*(?:DEF|FRAGMENT|IMPL)\b"""
 )
-"""Ways to the loader's tables, the stack and the slots of Python's types, and operators registered by hand."""
+"""Ways to the loader's tables, the stack and what is in Python's types, and operators registered by hand."""
 _SECTION = re.compile(r"(?:__attribute(?:__)?|\bgnu\s*::|\bclang\s*::)[^;{}]{0,200}?\b(?:__section__|section)\s*\(")
 _READS_A_FILE = re.compile(r"^[ \t]*#\s*(?:embed\b|include(?:_next)?\s*[\"<]/)", re.MULTILINE)
 _REGISTERS = re.compile(r"\bTORCH_LIBRARY(?:_IMPL|_FRAGMENT)?\s*\(\s*(\w+)\s*,")
@@ -58,14 +62,18 @@ _ENTRIES = re.compile(
     r"|(?:Func|Kernel|Library|Module|Multicast|Occupancy)\w+)"
 )
 """Functions of the driver that host code may ask for by name."""
-_COMPUTED_ATTRIBUTE = re.compile(r"(?:\.|->)\s*attr\s*\(\s*(?![\s\"])")
+_COMPUTED_ATTRIBUTE = re.compile(
+    r"""(?xm)(?:\.|->)\s*attr\s*\(\s*(?![\s"]) | (?<![\w.:>])(?:get|set|del)attr\s*\( | ::\s*attr\b
+    | ^[ \t]*\#[ \t]*define\b.*\battr\b(?!\s*\(\s*")"""
+)
 _BINDS_PYTHON = re.compile(r"\b(?:py|pybind11)\s*::|\bPyObject\b")
 _NOTES = re.compile(
     r"""(?x)\bstd\s*::\s*(?:async|jthread|thread|[io]?fstream|filesystem)\b
     | (?<![.\w:>])(?:::\s*)?(?:_?_exit|exec[lv]\w*|fopen|fork|getenv|kill|mmap|open|popen|setenv|sigaction|signal
     | syscall|system|vfork)\b(?=\s*\()"""
 )
-_ATTRIBUTE = re.compile(r"\battr\s*\(\s*\"((?:_|modules|sys|os|builtins|gc)\w*)\"")
+_ATTRIBUTE = re.compile(r"\battr\s*\(")
+_LEADS_OUT = re.compile(r"(?:_|modules|sys|os|builtins|gc)\w*")
 _ASSEMBLER = re.compile(r"\b(?:__asm__|__asm|asm)\b(?P<kinds>(?:\s*\b(?:__volatile__|volatile|goto|inline)\b)*)\s*\(")
 _STRING = re.compile(r'\s*(?:u8|[uUL])?"((?:\\.|[^"\\\n])*)"')
 _LABEL = re.compile(r"\s*[\w.$@]+\s*")
@@ -95,17 +103,26 @@ _OF_ANY_STRING = re.compile(
 """Such instructions in a string that a macro may pass to the assembler."""
 _SPECIAL = re.compile(r"__[a-z]\w*__")
 """Names by which objects of Python lead to functions, modules and memory of others."""
-_BROKEN_WORD = re.compile(r"\w\\\r?\n\w")
 
 
 def cpp_findings(text: str) -> tuple[Finding, ...]:
     """Return the violations and notes in the text of C++ host code, in order of its lines."""
+    found = _of_reading(text)
+    if (reading := joined(text)) != text:
+        known = {what for _, what, _ in found}
+        found |= {one for one in _of_reading(reading) if one[1] not in known}
+    return tuple(Violation(line, what) if rejects else Note(line, what) for line, what, rejects in sorted(found))
+
+
+def _of_reading(text: str) -> set[tuple[int, str, bool]]:
+    """Return the findings of a text: their lines, what they are, and True for violations."""
     data = text.encode(errors="replace")
-    code, kept = (blank(data).decode("latin-1") for blank in (code_only, without_comments))  # one character per byte
-    found = [*_of_words(code), *_of_attributes(kept), *_of_assembler(code, kept), *_of_hidden_words(code, kept)]
+    plain = data.decode("latin-1")  # one character per byte, as in the others
+    code, kept = (blank(data).decode("latin-1") for blank in (code_only, without_comments))
+    found = [*_of_words(code), *_of_attributes(code, kept), *_of_assembler(code, kept), *_of_strings(kept)]
     found += [*_of_pasted_words(code), *_of_inner_ways(code, kept)]
-    places = sorted({(code.count("\n", 0, at) + 1, what, rejects) for at, what, rejects in found})
-    return tuple(Violation(line, what) if rejects else Note(line, what) for line, what, rejects in places)
+    found += [(at, what, True) for at, what in misleading(plain, code, kept)]
+    return {(plain.count("\n", 0, at) + 1, what, rejects) for at, what, rejects in found}
 
 
 def _of_words(code: str) -> Iterator[tuple[int, str, bool]]:
@@ -141,12 +158,13 @@ def _of_inner_ways(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
             yield match.start(), "reaches for an attribute of a Python object by a computed name", True
 
 
-def _of_attributes(code: str) -> Iterator[tuple[int, str, bool]]:
+def _of_attributes(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
     """Yield the attributes of Python objects that C++ asks for by name and that lead out of the file."""
     for match in _ATTRIBUTE.finditer(code):
-        yield match.start(), f"reaches for `{match[1]}` of a Python object", True
-    for match in _STRING.finditer(code):
-        if (name := _SPECIAL.fullmatch(_template(code, match.start()) or "")) is not None:
+        if (name := _LEADS_OUT.fullmatch(_template(kept, match.end()) or "")) is not None:
+            yield match.start(), f"reaches for `{name[0]}` of a Python object", True
+    for match in _STRING.finditer(kept):
+        if (name := _SPECIAL.fullmatch(_template(kept, match.start()) or "")) is not None:
             yield match.start(), f"reaches for `{name[0]}` of a Python object", True
 
 
@@ -164,10 +182,8 @@ def _of_assembler(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
             yield match.start(), "runs machine instructions on the host", True
 
 
-def _of_hidden_words(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
-    """Yield code that macros and broken lines may hide; `kept` is `code` with its strings."""
-    for match in _BROKEN_WORD.finditer(code):
-        yield match.start(), "breaks a word at the end of a line", True
+def _of_strings(kept: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield instructions of the host in strings, which macros may pass to the assembler."""
     for match in _STRING.finditer(kept):
         if _OF_ANY_STRING.search((_template(kept, match.start()) or "").lower()):
             yield match.start(), "holds machine instructions of the host in a string", True
@@ -196,4 +212,4 @@ def _template(code: str, start: int) -> str | None:
     while (match := _STRING.match(code, start)) is not None:
         parts.append(match[1])
         start = match.end()
-    return "".join(parts).replace("\\n", "\n").replace("\\t", "\t") if parts else None
+    return unescaped("".join(parts)) if parts else None
