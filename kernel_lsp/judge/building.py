@@ -18,6 +18,7 @@ from kernel_lsp.compiler.headers.definitions import build_scripts
 from kernel_lsp.compiler.headers.includers import including_files, text_before
 from kernel_lsp.compiler.headers.project import include_folders
 from kernel_lsp.compiler.headers.user import user_headers
+from kernel_lsp.compiler.host.options import definitions, unusual_options
 from kernel_lsp.compiler.host.request import ExtensionRequest, cuda_file_request
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.compiler.machine_code.binary import Binary
@@ -69,6 +70,7 @@ class Builders:
         self._idle: list[Worker] = []
         self._results: dict[tuple[str, Device, bool], asyncio.Task[Built]] = {}
         self._first_triton: Path | None = None
+        self._usual_options = frozenset[str]()
 
     @property
     def arch(self) -> str:
@@ -198,6 +200,8 @@ class Builders:
             if candidate.origin == "baseline":
                 raise
             return failed(candidate, str(error))
+        if options := self._unusual_options(candidate, answer.requests):
+            return replace(failed(candidate, f"it asks for the option `{options[0]}`"), host_options=options)
         if candidate.origin == "baseline":  # candidates' processes say what they like
             self._pool.foresee(answer.libraries)
         lasting = not any(one.hurried for one in answer.assumed)
@@ -216,7 +220,16 @@ class Builders:
     ) -> tuple[CandidateBuild, list[ExtensionBuild]]:
         """Return the build of a candidate and the builds of the extensions that it asks for."""
         answer = await self._candidate(workload, candidate, device, read)
+        if self._unusual_options(candidate, answer.requests):
+            return answer, []
         return answer, [await self._extension(request, candidate, device.arch, read) for request in answer.requests]
+
+    def _unusual_options(self, candidate: Candidate, requests: Sequence[ExtensionRequest]) -> tuple[str, ...]:
+        """Return options for a candidate's extensions that could bring or hide code, unless a baseline has them too."""
+        found = tuple(option for request in requests for option in unusual_options(request))
+        if candidate.origin == "baseline":
+            self._usual_options |= set(found)
+        return tuple(option for option in found if option not in self._usual_options)
 
     def _allow(self, workload: WorkloadFile | None, candidate: Candidate) -> list[Path]:
         """Grant workers read access to the files that building a candidate may need; return these files.
@@ -356,8 +369,11 @@ def _absolute(file: SourceFile) -> SourceFile:
 
 
 def _host_texts(candidate: Candidate, requests: Sequence[ExtensionRequest]) -> tuple[str, ...]:
-    """Return the texts that a Python file passes to `load_inline` and `load`, on their own lines if possible."""
+    """Return the texts that a Python file passes to `load_inline` and `load`, on their own lines if possible.
+
+    Below each one stand the macros that options of its build define.
+    """
     if not source_part(candidate.language).python:
         return ()
-    texts = [unit.text for request in requests for unit in request.units]
-    return tuple(in_place(candidate.kernel.text, text) or text for text in texts)
+    texts = [(unit.text, definitions(request)) for request in requests for unit in request.units]
+    return tuple(f"{in_place(candidate.kernel.text, text) or text}\n{macros}" for text, macros in texts)

@@ -29,7 +29,10 @@ class Built:
         extensions: torch extensions, where host code is called: the one made of a CUDA file, or all that a
             Python file asks for.
         binaries: Triton: each compilation by itself, in the order of `build.binary.kernels`.
-        host_texts: C++ and CUDA texts that a Python file passes to `load_inline` and `load`, where they stand in it.
+        host_texts: C++ and CUDA texts that a Python file passes to `load_inline` and `load`, where they stand in it,
+            each followed by the macros that options define.
+        host_options: options for extensions that could bring or hide code (`compiler.host.options`) and that the
+            baseline does not ask for; nothing is built with them.
         assumed: kernels that no workload launches: the types assumed for each, or why it was not compiled.
         lasting: True if the same text always builds to the same result; False, for one, after a worker died.
     """
@@ -39,6 +42,7 @@ class Built:
     extensions: tuple[ExtensionBuild, ...] = ()
     binaries: tuple[Binary, ...] = ()
     host_texts: tuple[str, ...] = ()
+    host_options: tuple[str, ...] = ()
     assumed: tuple[Assumed, ...] = ()
     lasting: bool = True
 

@@ -27,7 +27,9 @@ _COMPILE = (
     "-fno-gnu-unique",  # a symbol of one library must not be shared with others in the process
     "-fvisibility=hidden",
 )
-_LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,--build-id=none", "-Wl,--exclude-libs,ALL")
+CODE_APART = "-Wl,-z,separate-code"
+"""Keeps constants out of memory that may be run; not every machine's linker does so by itself."""
+_LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,--build-id=none", "-Wl,--exclude-libs,ALL", CODE_APART)
 _SECONDS = 60.0
 
 

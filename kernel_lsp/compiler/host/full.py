@@ -22,7 +22,7 @@ from kernel_lsp.compiler.builds.options import BuildOptions
 from kernel_lsp.compiler.cuda.diagnostics import has_errors, parse_diagnostics
 from kernel_lsp.compiler.headers.user import user_headers
 from kernel_lsp.compiler.host.build import placed, quoted
-from kernel_lsp.compiler.host.compiler import host_compiler, standard_library
+from kernel_lsp.compiler.host.compiler import CODE_APART, host_compiler, standard_library
 from kernel_lsp.compiler.host.request import ExtensionRequest, Unit
 from kernel_lsp.compiler.host.torch_extension import cpp_extension
 from kernel_lsp.compiler.toolchain.file_cache import cache_key
@@ -113,7 +113,7 @@ def full_build(
                     # No language standard of ours: torch knows which one its headers need. No targets either: torch
                     # would use them instead of this GPU's.
                     extra_cuda_cflags=["-lineinfo", *given],
-                    extra_ldflags=[*request.ldflags, *(standard_library(compiler[0]) if compiler else ())],
+                    extra_ldflags=[*request.ldflags, *(standard_library(compiler[0]) if compiler else ()), CODE_APART],
                     extra_include_paths=list(include),
                     build_directory=str(directory),
                     with_cuda=bool(request.cuda) or None,

@@ -6,13 +6,22 @@ loader has to resolve cannot be hidden. The layout is that of the System V ABI, 
 
 import re
 
-from kernel_lsp.compiler.machine_code.elf import ElfSymbol, Section, read_sections, read_symbols
+from kernel_lsp.compiler.machine_code.elf import (
+    ElfSymbol,
+    Section,
+    read_sections,
+    read_segments,
+    read_symbols,
+)
 from kernel_lsp.compiler.machine_code.symbols import demangle
 
 _UNDEFINED = 0  # SHN_UNDEF
 _RESERVED = 0xFF00  # SHN_LORESERVE
 _OBJECT = 1  # STT_OBJECT
 _EXECUTABLE = 4  # SHF_EXECINSTR
+_LOADED = 2  # SHF_ALLOC
+_MAPPED, _STACK = 1, 0x6474E551  # PT_LOAD, PT_GNU_STACK
+_RUNS, _WRITES = 1, 2  # PF_X, PF_W
 _VERSION = re.compile(r"@.*")
 _LOADER = r"dl(?:m?open|v?sym|close|info|addr1?|_iterate_phdr)|_r_debug|_rtld_global\w*|__libc_dl\w+|_dl_\w+"
 _MEMORY = (
@@ -23,14 +32,20 @@ _PROCESSES = (
     r"_?[vV]?[fF]ork|(?:__)?clone[23]?|posix_spawnp?|f?exec(?:l|le|lp|v|ve|vp|vpe|veat)|system|p?open|prctl|arch_prctl"
     r"|syscall|_exit|_Exit|quick_exit|kill|tgkill|setns|unshare|daemon|wordexp|posix_openpt|openpty|forkpty"
 )
-_THREADS = r"pthread_create|thrd_create|GOMP_\w+|pthread_(?:kill|cancel|setaffinity_np|setschedparam)|sched_set\w+"
+_OF_THE_STACK = r"backtrace(?:_symbols\w*)?|_Unwind_Backtrace|_Unwind_ForcedUnwind|(?:get|set|make|swap)context"
+_THREADS = (
+    r"pthread_create|thrd_create|GOMP_\w+|pthread_(?:kill|cancel|setaffinity_np|setschedparam)|sched_set\w+"
+    r"|mq_notify|getaddrinfo_a|timerfd_create"
+)
 _FILES = (
     r"open(?:at)?(?:64)?|__open\w*|creat(?:64)?|f(?:d|re)?open(?:64)?|opendir|unlink(?:at)?|rename(?:at2?)?|remove|tmpfile(?:64)?"
     r"|mkos?temp(?:64)?|read|write|p(?:read|write)v?(?:64)?|readv|writev|dup[23]?|pipe2?|fcntl(?:64)?|ioctl|sendfile(?:64)?|splice"
+    r"|aio_\w+|lio_listio(?:64)?|copy_file_range|vmsplice|tee|(?:send|recv)mmsg|process_madvise"
     r"|socket(?:pair)?|connect|bind|accept4?|send(?:to|msg)?|recv(?:from|msg)?"
 )
 _SETTINGS = (
-    r"(?:un)?setenv|putenv|clearenv|signal|sigaction|setitimer|timer_create|alarm|setrlimit(?:64)?|prlimit(?:64)?|nice"
+    r"(?:un)?setenv|putenv|clearenv|_{0,2}environ|signal|sigaction|setitimer|timer_create|alarm|setrlimit(?:64)?"
+    r"|prlimit(?:64)?|nice"
 )
 _PYTHON = (
     r"PyRun_\w+|PyImport_\w+|PyEval_(?:EvalCode\w*|EvalFrame\w*|SetProfile\w*|SetTrace\w*|GetGlobals|GetLocals|GetFrame\w*)"
@@ -41,23 +56,36 @@ _PYTHON = (
 _CUDA = (
     r"cudaThreadExchangeStreamCaptureMode|cuThreadExchangeStreamCaptureMode|cudaCtxResetPersistingL2Cache"
     r"|cuCtxResetPersistingL2Cache|cudaDeviceSetLimit|cuCtxSetLimit|cudaDeviceReset|cuDevicePrimaryCtxReset\w*"
+    r"|cudaSetDeviceFlags|cuDevicePrimaryCtxSetFlags\w*|cuCtxCreate\w*|cuGreenCtx\w+|cudaExecutionCtx\w+"
     r"|cudaDeviceSetCacheConfig|cuCtxSetCacheConfig|cu(?:da)?DeviceSetMemPool|cu(?:da)?GetExportTable|cupti\w+|nvml\w+"
 )
 _CALLED_BACK = (
     r"cu(?:da)?LaunchHostFunc\w*|cu(?:da)?StreamAddCallback\w*|cu(?:da)?UserObjectCreate"
-    r"|cu(?:da)?GraphAddHostNode|cu(?:da)?GraphExecHostNodeSetParams"
+    r"|cu(?:da)?GraphAddHostNode|cu(?:da)?Graph(?:Exec)?HostNodeSetParams"
+    r"|cu(?:da)?GraphAddNode\w*|cu(?:da)?Graph(?:Exec)?NodeSetParams\w*"
 )
-"""Functions by which the driver runs host code on a thread of its own, after the call that was judged."""
+"""Functions by which the driver runs host code on a thread of its own, after the call that was judged; the last ones
+add nodes of any kind, or make them such."""
+_OF_A_CAPTURE = (
+    r"cu(?:da)?StreamGetCaptureInfo\w*|cu(?:da)?StreamUpdateCaptureDependencies\w*|cu(?:da)?StreamBeginCaptureToGraph"
+)
+"""Functions that hand out the graph under capture, or go on with it: the harness's, with its flushes and marks."""
 _OF_OTHER_PROCESSES = (
     r"cu(?:da)?Ipc\w+|cu(?:da)?MemPool(?:Import|Export)\w+|cuMem(?:Import|Export)\w+|cu(?:da)?ImportExternalMemory"
 )
 _OF_C = re.compile(
     "|".join(
-        (_LOADER, _MEMORY, _PROCESSES, _THREADS, _FILES, _SETTINGS, _PYTHON, _CUDA, _CALLED_BACK, _OF_OTHER_PROCESSES)
+        (
+            *(_LOADER, _MEMORY, _PROCESSES, _OF_THE_STACK, _THREADS, _FILES, _SETTINGS, _PYTHON, _CUDA),
+            *(_CALLED_BACK, _OF_A_CAPTURE, _OF_OTHER_PROCESSES),
+        )
     )
 )
 _OF_CPP = re.compile(
     r"std::thread::_M_start_thread|std::basic_(?:i|o)?f(?:stream|ilebuf)\b.*|std::filesystem::.*"
+    r"|std::__basic_file<.*>::(?:sys_)?open|torch::serialize::\w+::(?:load_from|save_to)\b.*|caffe2::serialize::.*"
+    r"|torch::(?:jit::)?pickle_(?:load|save)\b.*|libkineto::.*|torch::profiler::impl::.*"
+    r"|torch::autograd::profiler::(?:enable|disable|prepare)Profiler.*|c10::impl::DeviceGuardImplRegistrar::.*"
     r"|at::DynamicLibrary::.*|at::Context::set\w+|torch::jit::(?:load|import_\w+)|c10::impl::OperatorEntry.*"
     r"|at::(?:add(?:Global|ThreadLocal)Callback|launch|intraop_launch)\b.*|at::SavedTensorDefaultHooks::.*"
     r"|c10::(?:Set\w+|ThreadPool::.*|TaskThreadPool::.*|Dispatcher::(?:register|add)\w+|RegisterOperators::.*)"
@@ -93,7 +121,10 @@ def _read(library: bytes, table: str) -> tuple[list[Section], list[ElfSymbol]]:
 
 
 def data_in_code(library: bytes) -> tuple[str, ...]:
-    """Return the variables of a built library that lie among its instructions, which could run as such.
+    """Return what of a built library lies among its instructions, or where it may be run, and is no code.
+
+    Variables are named, and sections of data in memory that may be run; so is the stack where the library asks for one
+    that may, and writable memory with instructions. Options of the linker do that as well as the text.
 
     Args:
         library: the ELF image.
@@ -103,7 +134,14 @@ def data_in_code(library: bytes) -> tuple[str, ...]:
     """
     sections, symbols = _read(library, ".symtab")
     found = (symbol for symbol in symbols if symbol.kind == _OBJECT and 0 < symbol.section < _RESERVED)
-    return tuple(sorted(demangle(one.name) for one in found if sections[one.section].flags & _EXECUTABLE))
+    named = {demangle(one.name) for one in found if sections[one.section].flags & _EXECUTABLE}
+    segments = read_segments(library)
+    if not any(one.kind == _STACK and not one.flags & _RUNS for one in segments):  # without a word it may be run
+        named.add("the stack")
+    for segment in (one for one in segments if one.kind == _MAPPED and one.flags & _RUNS):
+        inside = [one for one in sections if one.flags & _LOADED and segment.start <= one.address < segment.end]
+        named |= {one.name for one in inside if one.size and (segment.flags & _WRITES or not one.flags & _EXECUTABLE)}
+    return tuple(sorted(named, key=lambda name: (name != ".rodata", name)))
 
 
 def forbidden_symbols(library: bytes, baseline: bytes | None = None) -> tuple[str, ...]:

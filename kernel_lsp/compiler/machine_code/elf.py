@@ -13,6 +13,17 @@ class Section:
     link: int
     data: memoryview
     size: int
+    address: int
+
+
+@dataclass(frozen=True, slots=True)
+class MappedSegment:
+    """A part of memory that the loader makes of an image: its kind, its rights, from which address to which."""
+
+    kind: int
+    flags: int
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +49,17 @@ def read_sections(image: bytes | bytearray) -> list[Section]:
     names_offset = headers[names_index][4]
     view = memoryview(image)
     return [
-        Section(read_string(image, names_offset + name), flags, link, view[offset : offset + size], size)
-        for name, _, flags, _, offset, size, link, *_ in headers
+        Section(read_string(image, names_offset + name), flags, link, view[offset : offset + size], size, address)
+        for name, _, flags, address, offset, size, link, *_ in headers
     ]
+
+
+def read_segments(image: bytes) -> list[MappedSegment]:
+    """Return what the loader maps of an image; raises as `read_sections`."""
+    (table,) = struct.unpack_from("<Q", image, 32)
+    entry_size, count = struct.unpack_from("<HH", image, 54)
+    headers = (struct.unpack_from("<IIQQQQQQ", image, table + i * entry_size) for i in range(count))
+    return [MappedSegment(kind, flags, start, start + size) for kind, flags, _, start, _, _, size, _ in headers]
 
 
 def read_symbols(table: Section, sections: list[Section]) -> list[ElfSymbol]:

@@ -23,6 +23,11 @@ async def build(context: Context) -> Ruling | None:
             built = context.built = await session.builders.build(session.target.workload, candidate)
         except CannotJudgeError as error:
             return Ruling(Outcome.UNTIMED, Stage.BUILD, f"it cannot be built on this machine: {error.message}")
+    if built.host_options:
+        return rejected(
+            f"an extension is to be built with `{built.host_options[0]}`, which the kernel as it stands does not ask "
+            "for: options may tune compilers, define macros and name CUDA's and torch's libraries; nothing was built"
+        )
     if built.extensions and (ruling := _check_host_code(context, built)) is not None:
         return ruling
     if not built.ok:

@@ -197,7 +197,7 @@ def test_inline_texts_are_written_as_torch_writes_them(tmp_path: Path, loads: li
     assert f'#include <cuda_runtime.h>\n#line 3 "{file.path}"\n{cuda}' in call["text"]
     assert 'm.def("run", torch::wrap_pybind_function(run), "run");' in call["text"]
     assert (call["extra_cflags"], call["extra_ldflags"][0], call["with_cuda"]) == (["-O2"], "-lcublas", True)
-    assert [Path(file).name for file in call["extra_ldflags"][1:]] == ["libstdc++.so.6"]
+    assert [Path(file).name for file in call["extra_ldflags"][1:]] == ["libstdc++.so.6", "-Wl,-z,separate-code"]
 
 
 def test_host_code_alone_needs_neither_nvcc_nor_a_gpu(

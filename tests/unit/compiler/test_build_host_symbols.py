@@ -87,6 +87,23 @@ def test_labels_and_macros_hide_no_symbol_of_an_extension(kept: Path) -> None:
         ("extern \"C\" int cudaStreamAddCallback(int);\nint f() { return cudaStreamAddCallback(1); }", "cudaStreamAddCallback"),
         ("extern \"C\" int cudaUserObjectCreate(int);\nint f() { return cudaUserObjectCreate(1); }", "cudaUserObjectCreate"),
         ("extern \"C\" int cudaGraphAddHostNode(int);\nint f() { return cudaGraphAddHostNode(1); }", "cudaGraphAddHostNode"),
+        ("extern \"C\" int cudaGraphAddNode(int);\nint f() { return cudaGraphAddNode(1); }", "cudaGraphAddNode"),
+        ("extern \"C\" int cudaGraphExecNodeSetParams(int);\nint f() { return cudaGraphExecNodeSetParams(1); }", "cudaGraphExecNodeSetParams"),
+        ("extern \"C\" int cuGraphHostNodeSetParams(int);\nint f() { return cuGraphHostNodeSetParams(1); }", "cuGraphHostNodeSetParams"),
+        ("extern \"C\" int cudaStreamGetCaptureInfo_v2(int);\nint f() { return cudaStreamGetCaptureInfo_v2(1); }", "cudaStreamGetCaptureInfo_v2"),
+        ("extern \"C\" int cuStreamUpdateCaptureDependencies(int);\nint f() { return cuStreamUpdateCaptureDependencies(1); }", "cuStreamUpdateCaptureDependencies"),
+        ("extern \"C\" int cudaStreamBeginCaptureToGraph(int);\nint f() { return cudaStreamBeginCaptureToGraph(1); }", "cudaStreamBeginCaptureToGraph"),
+        ("extern \"C\" int cuCtxCreate_v2(int);\nint f() { return cuCtxCreate_v2(1); }", "cuCtxCreate_v2"),
+        ("#include <bits/basic_file.h>\nvoid f(__gthread_mutex_t* m) { std::__basic_file<char>(m).open(\"x\", std::ios_base::out); }", "std::__basic_file<char>::open"),
+        ("extern char** environ;\nvoid f() { environ = nullptr; }", "environ"),
+        ("#include <execinfo.h>\nint f(void** p) { return backtrace(p, 9); }", "backtrace"),
+        ("#include <ucontext.h>\nint f(ucontext_t* c) { return setcontext(c); }", "setcontext"),
+        ("#include <aio.h>\nint f(aiocb* c) { return aio_write(c); }", "aio_write"),
+        ("#include <mqueue.h>\nint f(const sigevent* e) { return mq_notify(1, e); }", "mq_notify"),
+        ("namespace torch::serialize { struct OutputArchive { void save_to(const char*); }; }\nvoid f(torch::serialize::OutputArchive& a) { a.save_to(\"x\"); }",
+         "torch::serialize::OutputArchive::save_to"),
+        ("namespace torch::profiler::impl { void registerCUDAMethods(int); }\nvoid f() { torch::profiler::impl::registerCUDAMethods(1); }",
+         "torch::profiler::impl::registerCUDAMethods"),
         ("extern \"C\" int cudaIpcOpenMemHandle(int);\nint f() { return cudaIpcOpenMemHandle(1); }", "cudaIpcOpenMemHandle"),
         ("extern \"C\" int cuMemImportFromShareableHandle(int);\nint f() { return cuMemImportFromShareableHandle(1); }", "cuMemImportFromShareableHandle"),
         ("extern \"C\" int cudaGetExportTable(int);\nint f() { return cudaGetExportTable(1); }", "cudaGetExportTable"),
@@ -119,6 +136,8 @@ def test_what_a_kernel_needs_not_is_named(text: str, named: str, tmp_path: Path)
         "extern \"C\" int read(int); extern \"C\" int read(int x) { return x; }\nint f() { return read(1); }",
         "namespace own { int open(int); }\nint f() { return own::open(1); }",
         "extern \"C\" int cudaLaunchKernel(int), cudaFuncSetAttribute(int);\nint f() { return cudaLaunchKernel(1) + cudaFuncSetAttribute(2); }",
+        "extern \"C\" int cudaStreamIsCapturing(int), cudaStreamBeginCapture(int);\nint f() { return cudaStreamIsCapturing(1) + cudaStreamBeginCapture(2); }",
+        "extern \"C\" int cuCtxGetCurrent(int), cudaGraphExecKernelNodeSetParams(int);\nint f() { return cuCtxGetCurrent(1) + cudaGraphExecKernelNodeSetParams(2); }",
         "extern \"C\" int cudaGraphAddKernelNode(int), cuMemAlloc_v2(int);\nint f() { return cudaGraphAddKernelNode(1) + cuMemAlloc_v2(2); }",
         "namespace at { void launch_counts(int); }\nnamespace c10 { struct Stream { void set(int); }; }\nvoid f(c10::Stream& s) { at::launch_counts(1); s.set(2); }",
         "#include <sstream>\n#include <iostream>\nvoid f() { std::ostringstream s; s << 1; std::cerr << s.str(); }",
@@ -156,6 +175,26 @@ int f(int x) { switch (x) { case 0: return 7; case 1: return 9; case 2: return x
 def test_data_among_instructions_are_named(tmp_path: Path) -> None:
     assert data_in_code(plain(PLACED + SWITCH, tmp_path)) == ("steps",)
     assert data_in_code(plain(SWITCH, tmp_path)) == ()
+
+
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        ("-Wl,-z,noseparate-code", ".rodata"),
+        ("-Wl,-z,execstack", "the stack"),
+        ("-Wl,-z,noseparate-code,-z,separate-code", None),
+    ],
+)
+def test_memory_that_the_linker_lets_run_is_named(option: str, named: str | None, tmp_path: Path) -> None:
+    found = data_in_code(plain(SWITCH, tmp_path, option))
+    assert next(iter(found), None) == named
+
+
+@pytest.mark.thorough
+def test_what_is_built_here_keeps_constants_out_of_memory_that_may_be_run(kept: Path) -> None:
+    built = compile_host([EXTENSION], [], kept)
+    assert built.library is not None, built.log
+    assert data_in_code(built.library) == ()
 
 
 def test_a_library_without_a_table_of_its_own_symbols_cannot_be_read(tmp_path: Path) -> None:
