@@ -36,7 +36,7 @@ from kernel_lsp.emulate.races import GlobalShadow
 from kernel_lsp.emulate.reports import Reports
 from kernel_lsp.emulate.resident import ChangeCount, LaunchState, Resident
 from kernel_lsp.emulate.sampling import steered_by_data
-from kernel_lsp.emulate.special import Geometry, Triple
+from kernel_lsp.emulate.special import Geometry, Moment, Triple
 from kernel_lsp.emulate.tiles import bind_tiles
 from kernel_lsp.emulate.transfers import bind_transfers, space_of
 from kernel_lsp.emulate.wgmma import bind_wgmma
@@ -224,6 +224,7 @@ class _Run:
             ChangeCount(),
             self._waits,
             self._policy(),
+            Moment.now(),
         )
         self._ended: str | None = None
         self._steps = 0

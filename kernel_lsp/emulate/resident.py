@@ -21,7 +21,7 @@ from kernel_lsp.emulate.memory import Buffer, GlobalMemory, Unwritten, raw_type
 from kernel_lsp.emulate.races import GlobalShadow, SharedShadow
 from kernel_lsp.emulate.registers import Activation
 from kernel_lsp.emulate.reports import Reports
-from kernel_lsp.emulate.special import Geometry, clock
+from kernel_lsp.emulate.special import Geometry, Moment, changing
 from kernel_lsp.emulate.stage_reports import before_copy
 from kernel_lsp.emulate.taint import Origin
 
@@ -65,6 +65,7 @@ class LaunchState:
         changes: made by any of its threads.
         waits: True if threads may wait in loops for changes by others.
         unwritten: treatment of global memory that is not known to be written.
+        moment: number of the launch, and its clocks.
     """
 
     memory: GlobalMemory
@@ -79,6 +80,7 @@ class LaunchState:
     changes: ChangeCount
     waits: bool
     unwritten: Unwritten
+    moment: Moment
 
 
 class Resident:
@@ -120,7 +122,7 @@ class Resident:
     def special(self, name: str) -> Array:
         """Return a special register, for all threads."""
         found = self._special.get(name)
-        return clock(name, self.steps) if found is None else found
+        return changing(name, self.launch.moment, self.steps) if found is None else found
 
     def address_of(self, symbol: str, activation: Activation) -> int:
         """Return the address of a variable, in the window of its space."""

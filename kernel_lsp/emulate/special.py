@@ -5,6 +5,9 @@ Worker-only: imports numpy.
 
 from __future__ import annotations
 
+import itertools
+import random
+import time
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
@@ -30,7 +33,24 @@ _ALIKE = {
     **{f"%pm{number}": 0 for number in range(8)},
     **{f"%envreg{number}": 0 for number in range(32)},
 }
-_ALIKE_64 = {"%gridid": 1, "%current_graph_exec": 0, **{f"%pm{number}_64": 0 for number in range(8)}}
+_ALIKE_64 = {"%current_graph_exec": 0, **{f"%pm{number}_64": 0 for number in range(8)}}
+_NUMBERS = itertools.count(random.SystemRandom().getrandbits(32))
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The number of a launch, counted from anywhere, and where the clocks stand as it begins.
+
+    Both are others in each launch, as on a GPU: what a kernel makes of them differs from run to run.
+    """
+
+    number: int
+    ticks: int
+
+    @classmethod
+    def now(cls) -> Moment:
+        """Return the moment of the next launch."""
+        return cls(next(_NUMBERS), time.time_ns())
 
 
 @dataclass(frozen=True)
@@ -124,8 +144,11 @@ class Geometry:
         return found
 
 
-def clock(name: str, steps: int) -> Array:
-    """Return a clock register, one tick for each instruction executed."""
+def changing(name: str, moment: Moment, steps: int) -> Array:
+    """Return the register of a launch's number, or a clock, which ticks once for each instruction executed."""
+    if name == "%gridid":
+        return np.full((1, 1), moment.number, np.uint64)
+    steps += moment.ticks
     if name in ("%clock64", "%globaltimer"):
         return np.full((1, 1), steps, np.uint64)
     if name in ("%clock", "%globaltimer_lo"):

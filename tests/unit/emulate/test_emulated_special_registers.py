@@ -37,8 +37,6 @@ WORDS = [
     ("%total_smem_size", 48),
     ("%envreg7", 0),
     ("%pm3", 0),
-    ("%clock_hi", 0),
-    ("%globaltimer_hi", 0),
 ]
 
 
@@ -61,3 +59,15 @@ def test_registers_of_a_thread(register, value):
 @pytest.mark.parametrize("register", ["%clock64", "%globaltimer", "%gridid", "%pm3_64", "%current_graph_exec"])
 def test_registers_of_64_bits(register):
     assert len(set(read(register, 64).tolist())) == 1
+
+
+def test_each_launch_has_another_number_and_begins_later():
+    numbers, times = ([int(read(register, 64)[0]) for _ in range(2)] for register in ("%gridid", "%globaltimer"))
+    assert numbers[0] < numbers[1]
+    assert times[0] < times[1]
+
+
+@pytest.mark.parametrize("clock", ["%clock", "%globaltimer"])
+def test_a_clock_is_read_in_halves(clock):
+    whole = read("%globaltimer", 64)[0]
+    assert int(read(f"{clock}_hi")[0]) - (int(whole) >> 32) in (0, 1)
