@@ -40,7 +40,7 @@ _PYTHON = r"""
 _OBJECTIONS = re.compile(
     rf"""(?x)\b(?: {_FUNCTIONS} | {_PYTHON} )\b(?=\s*[(){{}};,<\s])
     | \b(?:py|pybind11)\s*::\s*(?:eval\w*|exec|globals|module_?\s*::\s*import)\b(?=\s*[(<])
-    | \bmodule_\s*::\s*import\b | \bkernel_lsp\b"""
+    | \bmodule_\s*::\s*import\b | \b(?:kernel_lsp|KERNEL_LSP_\w+)\b"""
 )
 _INNER = re.compile(
     r"""(?x)\b(?:_GLOBAL_OFFSET_TABLE_ | _DYNAMIC | __ehdr_start | __executable_start | _r_debug | _rtld_global\w*

@@ -388,6 +388,7 @@ CPP = [
     ("PyDict_SetItemString(t->tp_dict, n, o);", "static PyModuleDef module = {PyModuleDef_HEAD_INIT};"),
     ("void* t = ((PyObject*)o)->ob_type;", "Py_INCREF(o);"),
     ("namespace k = kernel_lsp;", "namespace k = kernel_lsp_rows;"),
+    ("namespace at { KERNEL_LSP_FUNCTION(load) }", "#define KERNEL_ROWS 4\nint n = KERNEL_ROWS;"),
     ("#define K kernel_lsp\nint n = K::x;", "#define K own\nint n = K::x;"),
     ("/* a *\\\n/ namespace k = kernel_lsp; /* b */", "/* a *\\\n * b */ int n;"),
     ("/* a *\\ \t\n/ int n; /* b */", "/* a * \\\n b */ int n;"),
