@@ -28,7 +28,7 @@ from kernel_lsp.refine.rewrites.reading.affine import number
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, body_unit, indent_at
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
-from kernel_lsp.refine.rewrites.writing.launch_sites import find_launches, known_size
+from kernel_lsp.refine.rewrites.writing.launch_sites import find_launches
 from kernel_lsp.refine.rewrites.writing.spelling import zero_of
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
@@ -77,7 +77,7 @@ def _block(use: MemoryUse, workload: SourceFile | None, axes: str) -> list[int]:
     """
     shapes: set[tuple[int | None, ...]] = set()
     for site in find_launches(use.scopes.tree, workload) or []:
-        shapes.add(tuple(known_size(use, site, node) for node in site.sizes(site.block)))
+        shapes.add(site.shape())
     shape = shapes.pop() if len(shapes) == 1 else ()
     known = [n for n in shape if n is not None]
     if len(known) != len(shape) or len(known) < len(axes) or any(n != 1 for n in known[len(axes) :]):

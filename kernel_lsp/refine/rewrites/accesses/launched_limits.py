@@ -31,7 +31,7 @@ from kernel_lsp.refine.rewrites.reading.ast_cuda import (
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
 from kernel_lsp.refine.rewrites.reading.thread_rows import compared
-from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, find_launches, known_size
+from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, find_launches
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import Edit, Span
@@ -74,7 +74,7 @@ def _limit(use: MemoryUse, sites: list[LaunchSite], axis: str) -> str:
     for name in (p.name for p in use.scopes.tree.kernel.parameters if "*" not in p.type):
         if all(name in site.arguments and _covers(site, at, site.arguments[name]) for site in sites):
             return name
-    launched = {_threads(use, site, at) for site in sites}
+    launched = {_threads(site, at) for site in sites}
     for node in walk(use.scopes.tree.body):
         constant = node.type == "identifier" and use.scopes.of(node) is None
         if constant and (value := use.indices.of(node).value) is not None and launched == {value}:
@@ -82,13 +82,13 @@ def _limit(use: MemoryUse, sites: list[LaunchSite], axis: str) -> str:
     raise NotApplicableError("a grid that no argument gives the size of")
 
 
-def _threads(use: MemoryUse, site: LaunchSite, at: int) -> int | None:
+def _threads(site: LaunchSite, at: int) -> int | None:
     """Return the number of a launch's threads along an axis; None where it is not the same for all inputs."""
     total = 1
     for sizes in (site.sizes(site.grid), site.sizes(site.block)):
         if at >= len(sizes):
             return None
-        count = known_size(use, site, sizes[at])
+        count = site.number(sizes[at])
         if count is None:
             return None
         total *= count
@@ -139,7 +139,7 @@ def _is_sure(use: MemoryUse, sites: list[LaunchSite], tested: tuple[Node, Node] 
     value, limit = (use.indices.of(node) for node in tested)
     names_ = [p.name for p in use.scopes.tree.kernel.parameters if limit == symbol(p.name)]
     for at, axis in enumerate("xyz"):
-        alone = all(len(s.sizes(s.block)) <= at or text_of(s.sizes(s.block)[at]) == "1" for s in sites)
+        alone = all(len(s.sizes(s.block)) <= at or s.number(s.sizes(s.block)[at]) == 1 for s in sites)
         if names_ and (value == symbol(f"blockIdx.{axis}") or (alone and value == thread_index(axis))):
             grids = [(s.arguments.get(names_[0]), [text_of(n) for n in s.sizes(s.grid)]) for s in sites]
             return all(given in grid[at : at + 1] for given, grid in grids)

@@ -9,14 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tree_sitter import Node, Parser
+from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.reading.ast_cuda import bare
+from kernel_lsp.refine.rewrites.reading.ast_cuda import bare, expression
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, Scopes
-from kernel_lsp.source.grammar import cuda_grammar
 from kernel_lsp.source.trees import field, text_of, walk
 
-_PARSER = Parser(cuda_grammar())
 _INTEGER = re.compile(r"(-?0[xX][0-9a-fA-F]+|-?\d+)[uUlL]*")
 _NEAR = 4  # elements
 _DEPTH = 24  # of names that stand for others
@@ -141,7 +139,7 @@ class Indices:
             return given.values[name]
         variable = self.scopes.named(name, node.start_byte if given.at is None else given.at)
         if variable is None:
-            value = self._constants.get(name)
+            value = self.scopes.tree.constants.get(name)
             return self._read(value, _OWN_TEXT, depth - 1) if value is not None and depth else symbol(name)
         if variable.constant is not None and depth and variable.constant.type != "initializer_list":
             found = self._read(variable.constant, _OWN_TEXT, depth - 1)
@@ -214,28 +212,14 @@ class Indices:
         return "".join(parts)
 
     @cached_property
-    def _constants(self) -> dict[str, Node]:
-        """Return the values of macros without parameters and of constants of the file that are whole numbers."""
-        found: dict[str, Node] = {}
-        for node in self.scopes.tree.root.children:
-            if node.type == "preproc_def" and (value := node.child_by_field_name("value")) is not None:
-                if (expression := _expression(text_of(value))) is not None:
-                    found[text_of(field(node, "name"))] = expression
-            elif node.type == "declaration" and re.match(r"(static\s+)?const", text_of(node)):
-                for one in node.children_by_field_name("declarator"):
-                    if one.type == "init_declarator" and "float" not in text_of(field(node, "type")):
-                        found[text_of(field(one, "declarator"))] = field(one, "value")
-        return found
-
-    @cached_property
     def _functions(self) -> dict[str, tuple[tuple[str, ...], Node]]:
         """Return parameters and value of each macro and of each function that only returns an expression."""
         found: dict[str, tuple[tuple[str, ...], Node]] = {}
         for node in walk(self.scopes.tree.root):
             if node.type == "preproc_function_def" and (value := node.child_by_field_name("value")) is not None:
                 names = tuple(text_of(n) for n in field(node, "parameters").named_children)
-                if (expression := _expression(text_of(value))) is not None:
-                    found[text_of(field(node, "name"))] = names, expression
+                if (result := expression(text_of(value))) is not None:
+                    found[text_of(field(node, "name"))] = names, result
             elif node.type == "function_definition":
                 block = node.child_by_field_name("body")
                 body = block.named_children if block is not None else []
@@ -246,13 +230,3 @@ class Indices:
                         names = tuple(re.findall(r"\w+", text_of(n))[-1] for n in shown)
                         found[text_of(field(head, "declarator"))] = names, body[0].named_children[0]
         return found
-
-
-def _expression(text: str) -> Node | None:
-    """Return a text as an expression; None if it is none."""
-    root = _PARSER.parse(f"auto value = {text};".encode()).root_node
-    declaration = root.named_children[0] if root.named_child_count == 1 else None
-    if declaration is None or declaration.has_error or declaration.type != "declaration":
-        return None
-    declarator = declaration.child_by_field_name("declarator")
-    return declarator.child_by_field_name("value") if declarator is not None else None

@@ -126,6 +126,16 @@ def comment_free(node: Node) -> str:
     return "".join(re.sub(r"//[^\n]*|/\*.*?\*/", "", text_of(node), flags=re.DOTALL).split())
 
 
+def expression(text: str) -> Node | None:
+    """Return a text as an expression; None if it is none."""
+    root = _PARSER.parse(f"auto value = {text};".encode()).root_node
+    declaration = root.named_children[0] if root.named_child_count == 1 else None
+    if declaration is None or declaration.has_error or declaration.type != "declaration":
+        return None
+    declarator = declaration.child_by_field_name("declarator")
+    return declarator.child_by_field_name("value") if declarator is not None else None
+
+
 @dataclass(frozen=True)
 class KernelTree:
     """A kernel of a text with its syntax tree."""
@@ -220,6 +230,20 @@ class KernelTree:
         if _COLLECTIVE.search(text):
             return True
         return any(re.search(rf"\b{name}\s*[<(]", text) for name in self._collective_functions)
+
+    @cached_property
+    def constants(self) -> dict[str, Node]:
+        """Return the values of macros without parameters and of constants of the file that are whole numbers."""
+        found: dict[str, Node] = {}
+        for node in self.root.children:
+            if node.type == "preproc_def" and (value := node.child_by_field_name("value")) is not None:
+                if (shown := expression(text_of(value))) is not None:
+                    found[text_of(field(node, "name"))] = shown
+            elif node.type == "declaration" and re.match(r"(static\s+)?const", text_of(node)):
+                for one in node.children_by_field_name("declarator"):
+                    if one.type == "init_declarator" and "float" not in text_of(field(node, "type")):
+                        found[text_of(field(one, "declarator"))] = field(one, "value")
+        return found
 
     @property
     def threads_meet(self) -> bool:

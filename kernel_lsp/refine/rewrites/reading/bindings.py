@@ -12,6 +12,8 @@ _DEPTH = 8  # of names that stand for others
 _PATTERNS = ("pattern_list", "tuple_pattern")
 _TUPLES = ("tuple", "expression_list")
 _CONSTANTS = ("integer", "string", "number_literal")
+NAMES = ("identifier", "type_identifier")
+"""Names of values; the second where `dim3 block(SIZE);` reads like the declaration of a function."""
 
 
 def bound_value(scope: Node, node: Node, depth: int = _DEPTH) -> Node:
@@ -19,7 +21,7 @@ def bound_value(scope: Node, node: Node, depth: int = _DEPTH) -> Node:
 
     An element of a table is returned as the node in the table where its key is a constant.
     """
-    if depth and node.type == "identifier":
+    if depth and node.type in NAMES:
         name = text_of(node)
         values = [*_values(scope, name, depth), *(None for one in _parameters(scope) if one == name)]
         outer = scope.parent
@@ -28,6 +30,11 @@ def bound_value(scope: Node, node: Node, depth: int = _DEPTH) -> Node:
         value = values[0] if len(values) == 1 else None
         return node if value is None else _looked_up(scope, value, depth - 1)
     return _looked_up(scope, node, depth)
+
+
+def is_bound(scope: Node, name: str) -> bool:
+    """Return True if a function has a variable or parameter of that name."""
+    return name in _parameters(scope) or bool(_values(scope, name, _DEPTH))
 
 
 def _parameters(function: Node) -> list[str]:

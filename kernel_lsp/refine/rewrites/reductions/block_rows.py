@@ -376,7 +376,7 @@ def rewrite(
             return
         code, edits, limit = _shared_out(tree)
         sites = find_launches(code.tree, workload_file)
-        if sites is None or any(text_of(n) != "1" for site in sites for n in site.sizes(site.block)[1:]):
+        if sites is None or not all(site.flat for site in sites):
             return
         found: list[Candidate] = []
         for threads in _THREADS:

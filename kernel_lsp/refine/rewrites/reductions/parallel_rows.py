@@ -90,7 +90,7 @@ def rewrite(
         use = MemoryUse(Scopes(tree))
         rows = find_thread_rows(use)
         sites = find_launches(tree, workload_file)
-        if sites is None or not all(_is_flat(site) for site in sites):
+        if sites is None or not all(site.flat for site in sites):
             return
         if kernel.launch_bounds and any((site.threads() or 1) % 32 for site in sites):
             return
@@ -108,7 +108,3 @@ def rewrite(
     for further, most in ((vectorize.rewrite, 1), (cache_row.rewrite, None)):
         for candidate in found:
             yield from followed_by(candidate, kernel, device, further, most)
-
-
-def _is_flat(site: LaunchSite) -> bool:
-    return all(text_of(node) == "1" for node in site.sizes(site.block)[1:])

@@ -112,7 +112,7 @@ def _alone(kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Ke
         tree = KernelTree(kernel_file, kernel)
         loops = [loop for loop in find_loops(tree) if not loop.serial]
         sites = find_launches(tree, workload_file)
-        if sites is None or any(text_of(n) != "1" for site in sites for n in site.sizes(site.block)[1:]):
+        if sites is None or not all(site.flat for site in sites):
             return
         if not any("atomicAdd" in text_of(loop.body) for loop in loops):
             return

@@ -94,7 +94,7 @@ def rewrite(
         shared, rows, writes = _shared_out(tree)
         done = _without_guard(shared, rows)
         sites = find_launches(done, workload_file)
-        if sites is None or any(text_of(n) != "1" for site in sites for n in site.sizes(site.block)[1:]):
+        if sites is None or not all(site.flat for site in sites):
             return
         for columns, threads in _BLOCKS:
             change = partial(_launched, rows, writes, columns, threads)

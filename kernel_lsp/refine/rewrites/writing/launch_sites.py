@@ -8,8 +8,7 @@ from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial
 from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, bare
-from kernel_lsp.refine.rewrites.reading.bindings import bound_value, function_of, launched_name
-from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse
+from kernel_lsp.refine.rewrites.reading.bindings import NAMES, bound_value, function_of, is_bound, launched_name
 from kernel_lsp.refine.rewrites.writing.spelling import closed
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.grammar import parse_python
@@ -18,7 +17,8 @@ from kernel_lsp.source.text import Edit, apply_edits
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _OPERATORS = {"+": add, "-": sub, "*": mul, "/": floordiv, "//": floordiv}
-_LISTS = ("tuple", "expression_list", "argument_list", "parameter_list")
+_LISTS = ("tuple", "expression_list", "argument_list", "parameter_list", "initializer_list")
+_DEPTH = 8  # of constants that stand for others
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class LaunchSite:
         arguments: texts of the arguments, by the parameter's name.
         bound: nodes of the values of `grid` and `block` where they are names bound once; else themselves.
         only: names that are used nowhere but here, whose values may be changed where they are bound.
+        constants: values of names that the file gives a whole number.
     """
 
     python: bool
@@ -40,6 +41,7 @@ class LaunchSite:
     arguments: Mapping[str, str]
     bound: Mapping[int, Node]
     only: frozenset[str]
+    constants: Mapping[str, Node]
 
     def sizes(self, node: Node) -> list[Node]:
         """Return the components of a grid or block, x first."""
@@ -62,9 +64,14 @@ class LaunchSite:
         return all(self.number(n) == 1 for n in self.sizes(node))
 
     @property
+    def flat(self) -> bool:
+        """Return True if the block has one axis, and 1 along any other that is named."""
+        return all(self.number(n) == 1 for n in self.sizes(self.block)[1:])
+
+    @property
     def along_x_alone(self) -> bool:
         """Return True if grid and block have one axis, and 1 along any other that is named."""
-        return all(text_of(n) == "1" for node in (self.grid, self.block) for n in self.sizes(node)[1:])
+        return self.flat and all(self.number(n) == 1 for n in self.sizes(self.grid)[1:])
 
     @property
     def call(self) -> Node:
@@ -91,14 +98,18 @@ class LaunchSite:
         before, _, after = text_of(field(head, "value")).rpartition(kernel)
         return f"{before}{other}{after}[{sizes}]({given})"
 
-    def number(self, node: Node) -> int | None:
-        """Return a size that is a number, or made of numbers; None for any other."""
+    def number(self, node: Node, depth: int = _DEPTH) -> int | None:
+        """Return a size that is a number, made of numbers, or a name for one; None for any other."""
+        if node.type == "parameter_declaration" and node.named_child_count == 1:
+            node = node.named_children[0]
         value = bare(self.bound.get(node.id, node))
-        if text_of(value).isdigit():
-            return int(text_of(value))
+        if value.type in NAMES and depth and text_of(value) in self.constants:
+            return self.number(self.constants[text_of(value)], depth - 1)
+        if (digits := text_of(value).rstrip("uUlL")).isdigit():
+            return int(digits)
         if value.type not in ("binary_operator", "binary_expression"):
             return None
-        left, right = (self.number(field(value, side)) for side in ("left", "right"))
+        left, right = (self.number(field(value, side), depth) for side in ("left", "right"))
         operator = _OPERATORS.get(text_of(field(value, "operator")))
         if left is None or right is None or operator is None or (operator is floordiv and not right):
             return None
@@ -139,25 +150,17 @@ class LaunchSite:
         joined = ", ".join([*texts, *kept])
         if old.type in _LISTS:
             comma = "," if len(texts) + len(kept) == 1 and self.python else ""
-            return Edit(span_of(old), f"({joined}{comma})")
+            return Edit(span_of(old), f"{{{joined}}}" if old.type == "initializer_list" else f"({joined}{comma})")
         if len(texts) + len(kept) == 1:
             return Edit(span_of(old), joined)
         return Edit(span_of(old), f"({joined})" if self.python else f"dim3({joined})")
-
-
-def known_size(use: MemoryUse, site: LaunchSite, node: Node) -> int | None:
-    """Return a component of a launch's grid or block, which macros may name; None where it is not always the same."""
-    if site.python:
-        return site.number(node)
-    named = use.scopes.tree.named_type(text_of(node))
-    return int(named) if named.isdigit() else use.indices.of(site.bound.get(node.id, node)).value
 
 
 def find_launches(tree: KernelTree, workload: SourceFile | None) -> list[LaunchSite] | None:
     """Return all launches of the kernel; None when there is none, or one is not understood."""
     name = tree.kernel.name.split("::")[-1]
     try:
-        sites = list(_in_host_code(tree.root, name, tree.kernel.parameters))
+        sites = list(_in_host_code(tree, name, tree.kernel.parameters))
         if workload:
             sites += _in_workload(parse_python(workload.text.encode()).root_node, name, tree.kernel.parameters)
     except LookupError:
@@ -180,13 +183,19 @@ def relaunched(
 
 
 def _site(
-    root: Node, python: bool, grid: Node, block: Node, given: list[str], names: tuple[Parameter, ...]
+    root: Node,
+    python: bool,
+    grid: Node,
+    block: Node,
+    given: list[str],
+    names: tuple[Parameter, ...],
+    constants: Mapping[str, Node],
 ) -> LaunchSite:
     scope = function_of(grid) or root
     bound = {node.id: bound_value(scope, node) for node in (grid, block)}
     for value in [*bound.values()]:
         for part in walk(value):
-            if part.type == "identifier":
+            if part.type in NAMES:
                 bound.setdefault(part.id, bound_value(scope, part))
     counts: dict[str, int] = {}
     for node in walk(root):
@@ -194,19 +203,20 @@ def _site(
             counts[text_of(node)] = counts.get(text_of(node), 0) + 1
     only = frozenset(name for name, count in counts.items() if count == 2)
     arguments = {p.name: text for p, text in zip(names, given, strict=True)} if len(given) == len(names) else {}
-    return LaunchSite(python, grid, block, arguments, bound, only)
+    known = {name: value for name, value in constants.items() if not is_bound(scope, name)}
+    return LaunchSite(python, grid, block, arguments, bound, only, known)
 
 
-def _in_host_code(root: Node, kernel: str, names: tuple[Parameter, ...]) -> Iterator[LaunchSite]:
+def _in_host_code(tree: KernelTree, kernel: str, names: tuple[Parameter, ...]) -> Iterator[LaunchSite]:
     """Yield the sites `kernel<<<grid, block, ...>>>(...)`."""
-    for node in walk(root):
+    for node in walk(tree.root):
         if node.type != "call_expression" or text_of(field(node, "function")).split("<")[0].split("::")[-1] != kernel:
             continue
         configuration = next((c for c in node.children if c.type == "kernel_call_syntax"), None)
         if configuration is not None and configuration.named_child_count >= 2:
             grid, block = configuration.named_children[:2]
             given = [text_of(n) for n in field(node, "arguments").named_children]
-            yield _site(root, False, grid, block, given, names)
+            yield _site(tree.root, False, grid, block, given, names, tree.constants)
 
 
 def _in_workload(root: Node, kernel: str, names: tuple[Parameter, ...]) -> Iterator[LaunchSite]:
@@ -222,7 +232,7 @@ def _in_workload(root: Node, kernel: str, names: tuple[Parameter, ...]) -> Itera
             if call is None or call.type != "call" or len(sizes) < 2:
                 raise LookupError("launch")
             given = [text_of(n) for n in _unpacked(function_of(call) or root, field(call, "arguments"))]
-            yield _site(root, True, sizes[0], sizes[1], given, names)
+            yield _site(root, True, sizes[0], sizes[1], given, names, {})
 
 
 def _unpacked(scope: Node, arguments: Node) -> Iterator[Node]:
