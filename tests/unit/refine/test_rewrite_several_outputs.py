@@ -181,7 +181,7 @@ __global__ void nearest(const float* points, const float* centres, int* found, u
         found[id] = best;
     }
 }
-""".replace("x = point[0], least = 1e30f;", "x = point[0];\n        float least = 1e30f;")
+"""
 NEAREST_LAUNCH = "def launch(module, p, c, f, n, k):\n    module.nearest[(n + 63) // 64, 64](p, c, f, n, k)\n"
 
 
@@ -217,8 +217,62 @@ def test_values_of_a_point_are_held_for_each(tmp_path: Path) -> None:
     ptx(found)
     host_runner(tmp_path, found)(1, 64, points, centres, new, 150, 9)
     np.testing.assert_array_equal(new, right)
-    assert "const float* point[OUTPUTS];" in found
+    assert "const float* point[OUTPUTS];\n        float x[OUTPUTS], least[OUTPUTS], y[OUTPUTS];\n" in found
     assert "x[output] = point[output][0];" in found
+    together = NEAREST.replace("float x = point[0], least", "float x = point[0], half = n / 2, least")
+    assert along("id", together, NEAREST_LAUNCH) == []
+
+
+# Each point's nearest other one, and how many lie near; a turn ends where a point would meet itself.
+OTHERS = """
+__global__ void others(const float* points, float* found, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float x = points[2 * i], y = points[2 * i + 1], least = 1e30f;
+    int near = 0;
+    for (int j = 0; j < n; j++) {
+        if (i == j) continue;
+        float dx = x - points[2 * j], dy = y - points[2 * j + 1];
+        float far = dx * dx + dy * dy;
+        if (far < least) least = far;
+        for (int k = 1; k < 9; k++) {
+            if (far * k > 1.0f) break;
+            near++;
+        }
+    }
+    found[i] = least + near;
+}
+"""
+OTHERS_LAUNCH = "def launch(module, p, f, n):\n    module.others[(n + 63) // 64, 64](p, f, n)\n"
+
+
+@pytest.mark.parametrize("n", [1, 3, 150])
+def test_a_turn_may_end_early_for_each_output(tmp_path: Path, n: int) -> None:
+    points = np.random.default_rng(7).standard_normal((n, 2)).astype(np.float32)
+    right, new = np.zeros(n, np.float32), np.zeros(n, np.float32)
+    host_runner(tmp_path, OTHERS)(-(-n // 64), 64, points, right, n)
+    for one, outputs in zip(along("i", OTHERS, OTHERS_LAUNCH), (8, 4), strict=True):
+        ptx(one.kernel.text)
+        host_runner(tmp_path, one.kernel.text)(-(-n // 64 // outputs), 64, points, new, n)
+        np.testing.assert_array_equal(new, right)
+        assert "if (i == j) continue;" in one.kernel.text.split("#pragma unroll")[1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("if (i == j) continue;", "if (i == j) break;"),
+        ("if (i == j) continue;", "if (i == j) return;"),
+        (
+            "            near++;\n        }\n",
+            "            near++;\n        }\n        if (n > 99) break;\n",
+        ),  # work that follows
+    ],
+)
+def test_a_turn_that_ends_otherwise_is_left_alone(old: str, new: str) -> None:
+    assert old in OTHERS
+    ptx(OTHERS.replace(old, new))
+    assert along("i", OTHERS.replace(old, new), OTHERS_LAUNCH) == []
 
 
 @pytest.mark.parametrize(
@@ -227,7 +281,7 @@ def test_values_of_a_point_are_held_for_each(tmp_path: Path) -> None:
         ("float sum = 0.0f;", "float sum = image[x];"),  # a load ahead of the test
         ("float sum = 0.0f;", "float sum = 0.0f; out[0] = 1;"),
         ("float sum = 0.0f;", "float sum = threadIdx.y;"),
-        ("int row = y + i", "if (taps == y) continue; int row = y + i"),
+        ("int row = y + i", "if (taps == y) break; int row = y + i"),
         ("* filter[i * taps + j]", ""),  # nothing is shared
         ("x >= width || y >= height", "x >= width || y >= height || y == taps"),
         ("y >= height", "y >= height - threadIdx.x"),

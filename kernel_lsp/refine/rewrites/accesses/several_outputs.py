@@ -19,7 +19,7 @@ from tree_sitter import Node
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.accesses.output_axes import OutputAxis, count_of, fewer_along, output_axes
 from kernel_lsp.refine.rewrites.products.naive_product import find_product
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, body_unit, indent_at, whole_line
+from kernel_lsp.refine.rewrites.reading.ast_cuda import LOOPS, KernelTree, around, body_unit, indent_at, whole_line
 from kernel_lsp.refine.rewrites.reading.reductions import TYPES, ZERO
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryAccess, MemoryUse, NotApplicableError
@@ -72,6 +72,8 @@ def _find(use: MemoryUse, axis: OutputAxis) -> _Sums:
     depends += _dependent(scopes, depends, loop)
     gathering = _gathering(scopes, loop, [*totals, *depends])
     _check_statements(use, loop, gathering, tail, totals)
+    if any(one.declaration == v.declaration and one not in held for v in held for one in scopes.variables):
+        raise NotApplicableError("a declaration of something else, too")
     uses = [n for v in (axis.variable, *held) for n in scopes.uses(v, scopes.tree.body) if n != axis.tested]
     starts = [span_of(v.declaration) for v in held if v.declaration is not None]
     places = [*starts, *map(span_of, gathering), *map(span_of, tail)]
@@ -114,8 +116,7 @@ def _needed(use: MemoryUse, axis: OutputAxis, loop: Node, totals: Sequence[CudaV
             continue
         if one is axis.variable or not any(scopes.uses(v, value) for v in found):
             continue
-        single = len(declaration.children_by_field_name("declarator")) == 1
-        if one.changes or one.array or not single or one.type.startswith("auto"):
+        if one.changes or one.array or one.type.startswith("auto"):
             raise NotApplicableError("a value of another form")
         found.append(one)
         yield one
@@ -154,9 +155,8 @@ def _totals(scopes: Scopes, loop: Node) -> Iterator[CudaVariable]:
         inside = one.declaration is not None and span_of(loop).holds(span_of(one.declaration))
         if not changes or inside or all(any(span.holds(span_of(c)) for span in counts) for c in changes):
             continue
-        declaration = one.declaration
         kind = scopes.tree.named_type(one.type)
-        if declaration is None or len(declaration.children_by_field_name("declarator")) != 1 or one.value is None:
+        if one.declaration is None or one.value is None:
             raise NotApplicableError("a sum from elsewhere")
         if one.array or (kind not in TYPES and kind not in scopes.tree.type_parameters):
             raise NotApplicableError("a sum of another type")
@@ -207,7 +207,8 @@ def _check_statements(
 ) -> None:
     """Refuse statements that cannot be repeated for several numbers."""
     scopes, spans = use.scopes, [span_of(n) for n in gathering]
-    if not gathering or gathering[0] == loop or any(n.type in _JUMPS for one in (*gathering, *tail) for n in walk(one)):
+    jumps = [n for one in (*gathering, *tail) for n in walk(one) if n.type in _JUMPS]
+    if not gathering or gathering[0] == loop or not all(_stays(n, gathering) for n in jumps):
         raise NotApplicableError("statements that cannot be repeated")
     writes = [a for n in tail for a in use.accesses(n) if a.written]
     if any(a.written or a.pointer is None or any(a.may_touch(w) for w in writes) for a in use.accesses(loop)):
@@ -222,6 +223,21 @@ def _check_statements(
         behind = any(span_of(n).holds(span_of(c)) for n in tail for c in one.changes)
         if behind and one not in totals and not any(_declares(one, n) for n in tail):
             raise NotApplicableError("a variable that is handed on")
+
+
+def _stays(jump: Node, gathering: Sequence[Node]) -> bool:
+    """Return True for a jump that still means the same where a loop over a thread's outputs repeats statements.
+
+    It does within a loop of its own. Where the statements end the turn of a loop, `continue` ends that of an output.
+    """
+    if jump.type not in ("break_statement", "continue_statement"):
+        return False
+    loop = next((outer for outer in around(jump) if outer.type in LOOPS), None)
+    if loop is None or any(span_of(one).holds(span_of(loop)) for one in gathering):
+        return loop is not None
+    body, last = field(loop, "body"), gathering[-1]
+    ends = last.parent == body and [n for n in body.named_children if n.type != "comment"][-1] == last
+    return jump.type == "continue_statement" and ends
 
 
 @dataclass(frozen=True)
@@ -282,7 +298,7 @@ def _edits(use: MemoryUse, found: _Sums, count: str, outputs: int) -> list[Edit]
     edits += [Edit(span_of(node), f"blockIdx.{axis.letter} / {tree.fresh('groups')}") for node in axis.others]
     edits += [Edit(whole_line(text, span_of(node)), "") for node in axis.aliases]
     edits += [Edit(span_of(axis.tested), first)] if axis.tested is not None else []
-    edits += [_set(use, found, words, one) for one in found.held]
+    edits += [_set(use, found, words, group) for group in _declared_together(found)]
     edits.append(_repeated(use, found, words, found.gathering))
     if found.tail:
         edits.append(_repeated(use, found, words, found.tail, guarded=True))
@@ -305,20 +321,44 @@ def _first_number(tree: KernelTree, axis: OutputAxis, words: _Words, step: str) 
     ]
 
 
-def _set(use: MemoryUse, found: _Sums, words: _Words, one: CudaVariable) -> Edit:
-    """Return the edit that gives each output its value of a variable."""
-    declaration, value = one.declaration, one.value
-    if declaration is None or value is None:
-        raise NotApplicableError("a sum without a first value")
-    pad = indent_at(use.scopes.tree.file.text, declaration.start_byte)
-    if ZERO.fullmatch(text_of(value)):
-        return Edit(span_of(declaration), f"{one.type} {one.name}[{words.size}] = {{}};")
-    kind = f"const {one.type}" if one.pointer and one.read_only else one.type
-    edits = _each(use, found, words, [value])
-    line = f"{one.name}[{words.at}] = {_edited(use, value.start_byte, value.end_byte, edits)};"
-    if use.scopes.uses(found.axis.variable, value):
-        line = f"{{\n{pad}{words.unit}{words.own_or_last}\n{pad}{words.unit}{line}\n{pad}}}"
-    return Edit(span_of(declaration), f"{kind} {one.name}[{words.size}];\n{pad}{words.loop} {line}")
+def _declared_together(found: _Sums) -> list[list[CudaVariable]]:
+    """Return the variables of which each output has one, those of neighbouring declarations together."""
+    groups: list[list[CudaVariable]] = []
+    for one in sorted(found.held, key=lambda v: v.start):
+        before = groups[-1][-1].declaration if groups else None
+        if before is not None and one.declaration in (before, before.next_sibling):
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    return groups
+
+
+def _set(use: MemoryUse, found: _Sums, words: _Words, group: Sequence[CudaVariable]) -> Edit:
+    """Return the edit that gives each output its values of variables that are declared together."""
+    first, last = group[0].declaration, group[-1].declaration
+    assert first is not None, "it was looked at"
+    assert last is not None, "it was looked at"
+    arrays, lines, numbered = dict[tuple[str, str], list[str]](), list[str](), False
+    for one in group:
+        value = one.value
+        if value is None:
+            raise NotApplicableError("a sum without a first value")
+        kind = f"const {one.type}" if one.pointer and one.read_only else one.type
+        zero = ZERO.fullmatch(text_of(value)) is not None
+        alike = arrays.setdefault((kind, one.name if one.pointer else ""), [])
+        alike.append(f"{one.name}[{words.size}]{' = {}' if zero else ''}")
+        if not zero:
+            numbered |= bool(use.scopes.uses(found.axis.variable, value))
+            edited = _edited(use, value.start_byte, value.end_byte, _each(use, found, words, [value]))
+            lines.append(f"{one.name}[{words.at}] = {edited};")
+    pad = indent_at(use.scopes.tree.file.text, first.start_byte)
+    lines = [words.own_or_last, *lines] if numbered else lines
+    if len(lines) == 1:
+        lines = [f"{words.loop} {lines[0]}"]
+    elif lines:
+        lines = [f"{words.loop} {{", *(words.unit + line for line in lines), "}"]
+    declared = (f"{kind} {', '.join(alike)};" for (kind, _), alike in arrays.items())
+    return Edit(Span(first.start_byte, last.end_byte), f"\n{pad}".join([*declared, *lines]))
 
 
 def _each(use: MemoryUse, found: _Sums, words: _Words, nodes: Sequence[Node]) -> list[Edit]:
