@@ -26,7 +26,7 @@ __global__ void product(float *A, float *B, float *C, int M, int N, int K) {
     C[ROW * N + COL] = tmpSum;
 }
 """
-# A bias, the second operand transposed, pointers to rows, threads along x over the rows of the result.
+# A bias, the second operand transposed, pointers to rows, threads along x over the rows of the result, a last `return`.
 LINEAR = """
 __global__ void product(const float* x, const float* weight, float* out, const float* bias, int BT, int OC, int C) {
     int bt = blockIdx.x * blockDim.x + threadIdx.x;
@@ -40,6 +40,7 @@ __global__ void product(const float* x, const float* weight, float* out, const f
         }
         out[bt * OC + oc] = val;
     }
+    return;
 }
 """
 # Both in one: the first operand transposed, fmaf, names for elements, wide indices, scaled into what was there.

@@ -21,7 +21,7 @@ __global__ void turn(float* out, const float* in) {
         out[x * width + (y + j)] = in[(y + j) * width + x];
 }
 """
-# Both indices ahead of the loop, sizes as parameters, braces.
+# Both indices ahead of the loop, sizes as parameters, braces, a last `return`.
 AHEAD = """
 #define TILE 16
 #define ROWS 8
@@ -33,6 +33,7 @@ __global__ void turn(float* out, const float* in, int width, int height) {
     for (int i = 0; i < TILE; i += ROWS) {
         out[to + i] = in[from + i * width];
     }
+    return;
 }
 """
 LAUNCHES = {

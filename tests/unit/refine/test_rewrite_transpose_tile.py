@@ -28,7 +28,7 @@ __global__ void transpose(const float* in, float* out, int rows, int cols, float
     out[j * rows + i] = scale * in[i * cols + j] + i;
 }
 """
-# Values on the way have names, within the test and ahead of it.
+# Values on the way have names, within the test and ahead of it; a last `return`.
 STEP_BY_STEP = """
 __global__ void transpose(const float* in, float* out, int rows, int cols) {
     int x = blockIdx.x * blockDim.x + threadIdx.x;
@@ -38,7 +38,8 @@ __global__ void transpose(const float* in, float* out, int rows, int cols) {
         int to = x * rows + y;
         float value = in[from] - half;
         out[to] = 2 * value;
-    }
+    } /* end if */
+    return;
 }
 """
 LAUNCHES = {

@@ -13,7 +13,7 @@ from tree_sitter import Node
 
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial, symbol
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, body_unit, indent_at
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, body_unit, indent_at, statements_of
 from kernel_lsp.refine.rewrites.reading.loops import loop_step
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
@@ -64,12 +64,12 @@ def _find(use: MemoryUse) -> _Copy:
     Raises:
         NotApplicableError: it is none.
     """
-    statements = [n for n in use.scopes.tree.body.named_children if n.type != "comment"]
+    statements = statements_of(use.scopes.tree.body)
     loop = statements[-1] if statements else use.scopes.tree.body
     if loop.type != "for_statement" or any(n.type != "declaration" for n in statements[:-1]):
         raise NotApplicableError("other work than a loop")
     body = field(loop, "body")
-    inner = [n for n in body.named_children if n.type != "comment"] if body.type == "compound_statement" else [body]
+    inner = statements_of(body)
     copy = inner[0].named_children[0] if len(inner) == 1 and inner[0].type == "expression_statement" else loop
     if copy.type != "assignment_expression" or text_of(field(copy, "operator")) != "=":
         raise NotApplicableError("no copy")

@@ -14,8 +14,8 @@ from functools import partial
 from tree_sitter import Node
 
 from kernel_lsp.device.device import Device
-from kernel_lsp.refine.rewrites.products.naive_product import ProductAxis, guarded_axes, statements_of
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at
+from kernel_lsp.refine.rewrites.products.naive_product import ProductAxis, guarded_axes
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at, statements_of
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryAccess, MemoryUse, NotApplicableError
 from kernel_lsp.refine.rewrites.writing.inlining import with_values
@@ -62,7 +62,7 @@ def _find(use: MemoryUse) -> _Transposed:
     """
     body = use.scopes.tree.body
     guard, leaves, axes = guarded_axes(use)
-    statements = [n for n in body.named_children if n.type != "comment"]
+    statements = statements_of(body)
     at = statements.index(guard)
     region = statements[at + 1 :] if leaves else statements_of(field(guard, "consequence"))
     if not region or (not leaves and statements[at + 1 :]):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial, symbol
-from kernel_lsp.refine.rewrites.reading.ast_cuda import bare, condition_parts, only_returns
+from kernel_lsp.refine.rewrites.reading.ast_cuda import bare, condition_parts, only_returns, statements_of
 from kernel_lsp.refine.rewrites.reading.reductions import TYPES, find_reductions
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, all_within
 from kernel_lsp.refine.rewrites.reading.serial_loops import (
@@ -134,7 +134,7 @@ def find_product(use: MemoryUse, kinds: Container[str] = TYPES) -> NaiveProduct:
         NotApplicableError: it is none.
     """
     guard, leaves, axes = guarded_axes(use)
-    statements = [n for n in use.scopes.tree.body.named_children if n.type != "comment"]
+    statements = statements_of(use.scopes.tree.body)
     at = statements.index(guard)
     region = statements[at + 1 :] if leaves else statements_of(field(guard, "consequence"))
     if not region or (not leaves and statements[at + 1 :]) or any(n.type != "declaration" for n in statements[:at]):
@@ -160,12 +160,6 @@ def find_product(use: MemoryUse, kinds: Container[str] = TYPES) -> NaiveProduct:
     return NaiveProduct(
         row, column, guard, leaves, region, loop, left, right, total.variable, total.uses, hoisted, unused, feeding
     )
-
-
-def statements_of(node: Node) -> list[Node]:
-    """Return the statements of a block, or a statement without one."""
-    inner = node.named_children if node.type == "compound_statement" else [node]
-    return [n for n in inner if n.type != "comment"]
 
 
 def guarded_axes(use: MemoryUse) -> tuple[Node, bool, list[ProductAxis]]:

@@ -15,7 +15,7 @@ from kernel_lsp.refine.rewrites import followed_by
 from kernel_lsp.refine.rewrites.products import register_tile
 from kernel_lsp.refine.rewrites.products.naive_product import NaiveProduct, Operand, find_product
 from kernel_lsp.refine.rewrites.reading.affine import Polynomial
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at, whole_line
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, indent_at, only_returns, whole_line
 from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError
 from kernel_lsp.refine.rewrites.writing.launch_sites import LaunchSite, find_launches, relaunched
@@ -132,6 +132,8 @@ def _tiled(product: NaiveProduct, tree: KernelTree) -> list[Edit]:
     for axis, place in ((product.row, "y"), (product.column, "x")):
         edits.append(Edit(span_of(axis.value), f"blockIdx.{place} * {names.tile} + threadIdx.{place}"))
     edits += [Edit(whole_line(text, span_of(node)), "") for node in product.feeding]
+    if only_returns(last := tree.body.named_children[-1]):  # which several outputs a thread could not repeat
+        edits.append(Edit(whole_line(text, span_of(last)), ""))
     first = min((product.row, product.column), key=lambda axis: axis.value.start_byte).statement
     operands = " and ".join(dict.fromkeys((left.pointer.name, right.pointer.name)))
     why = f"// Tiles of {operands} go through shared memory, where each value is read {_TILE} times."

@@ -121,6 +121,13 @@ def only_returns(node: Node) -> bool:
     return comment_free(node) in ("return;", "{return;}")
 
 
+def statements_of(node: Node) -> list[Node]:
+    """Return the statements of a block, or a statement without one; without comments and a `return;` at the end."""
+    inner = node.named_children if node.type == "compound_statement" else [node]
+    found = [n for n in inner if n.type != "comment"]
+    return found[:-1] if len(found) > 1 and only_returns(found[-1]) else found
+
+
 def comment_free(node: Node) -> str:
     """Return the node's text without comments and white space, for comparing short patterns."""
     return "".join(re.sub(r"//[^\n]*|/\*.*?\*/", "", text_of(node), flags=re.DOTALL).split())

@@ -17,9 +17,15 @@ from tree_sitter import Node
 
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.accesses.output_axes import typed_limit
-from kernel_lsp.refine.rewrites.products.naive_product import statements_of
 from kernel_lsp.refine.rewrites.reading.affine import number
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, bare, body_unit, indent_at, only_returns
+from kernel_lsp.refine.rewrites.reading.ast_cuda import (
+    KernelTree,
+    bare,
+    body_unit,
+    indent_at,
+    only_returns,
+    statements_of,
+)
 from kernel_lsp.refine.rewrites.reading.reductions import TYPES, ZERO
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError, serial_loop
