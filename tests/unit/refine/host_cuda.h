@@ -12,6 +12,7 @@
 #define __device__
 #define __forceinline__ inline
 #define __shared__ static
+#define __constant__
 #define __launch_bounds__(...)
 using std::max, std::min;
 

@@ -169,3 +169,40 @@ void run(const float* a, float* b, int h, int w) {
     assert "constexpr int COLUMNS = 8, ROWS = 8;" in tile.kernel.text
     rows, _ = rewritten(row_window.rewrite, SUM + host)
     assert "dim3 grid((w + SIDE - 1) / SIDE, ((h + SIDE - 1) / SIDE + 3) / 4);" in rows.kernel.text
+
+
+# A filter in constant memory; the limits are tested behind the loop, or nowhere.
+CONSTANT = """
+#define TAPS 3
+__constant__ float taps[TAPS * TAPS] = {1, -2, 3, 4, 5, -6, 7, 8, 9};
+__global__ void convolve(const float* in, float* out, int n) {
+    int row = blockIdx.y * blockDim.y + threadIdx.y;
+    int col = blockIdx.x * blockDim.x + threadIdx.x;
+    int top = row - TAPS / 2, left = col - TAPS / 2;
+    float sum = 0;
+    for (int i = 0; i < TAPS; i++)
+        for (int j = 0; j < TAPS; j++)
+            if (top + i >= 0 && top + i < n && left + j >= 0 && left + j < n)
+                sum += in[(top + i) * n + left + j] * taps[i * TAPS + j];
+    if (row < n && col < n) out[row * n + col] = sum;
+}
+"""
+CONSTANT_LAUNCH = "def launch(m, x, y, n):\n    m.convolve[(-(-n // 16), -(-n // 16)), (16, 16)](x, y, n)\n"
+BY_ROWS = CONSTANT.replace("[TAPS * TAPS]", "[TAPS][TAPS]").replace("[i * TAPS + j]", "[i][j]")
+
+
+@pytest.mark.parametrize("text", [CONSTANT, BY_ROWS], ids=["flat", "by_rows"])
+@pytest.mark.parametrize("n", [1, 16, 37])
+def test_a_filter_in_constant_memory_stays_there(tmp_path: Path, text: str, n: int) -> None:
+    (found,) = rewritten(halo_tile.rewrite, text, CONSTANT_LAUNCH)
+    ptx(found.kernel.text)
+    wanted, got = np.zeros((n, n), np.float32), np.zeros((n, n), np.float32)
+    grid = (-(-n // 16), -(-n // 16))
+    host_runner(tmp_path, text)(grid, BLOCK, image(n, n), wanted, n)
+    host_runner(tmp_path, found.kernel.text)(grid, BLOCK, image(n, n), got, n)
+    np.testing.assert_array_equal(got, wanted)
+    assert "taps_tile" not in found.kernel.text
+
+
+def test_an_array_of_the_file_that_a_kernel_may_write_keeps_it() -> None:
+    assert rewritten(halo_tile.rewrite, CONSTANT.replace("__constant__", "__device__"), CONSTANT_LAUNCH) == []

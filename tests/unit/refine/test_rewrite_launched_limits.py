@@ -58,6 +58,37 @@ def test_the_grid_says_what_the_limit_is(grid: str) -> None:
     assert "module.product[(-(-n // 16), -(-m // 16))" in tiled.launch.text
 
 
+BY_NAME = """
+void run(const float* a, const float* b, float* c, int n) {
+    int threads = 16;
+    int blocks = (n + threads - 1) / threads;
+    dim3 block(threads, threads), grid(blocks, blocks);
+    product<<<grid, block>>>(a, b, c, n, n, n);
+}
+"""
+SMOOTH = """
+__global__ void smooth(const float* x, const float* w, float* y, int n, int taps) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int j = 0; j < taps; j++)
+        if (i + j < n) sum += x[i + j] * w[j];
+    y[i] = sum;
+}
+void run(const float* x, const float* w, float* y, int n, int taps) {
+    int threads = 256, blocks = (n + threads - 1) / threads;
+    smooth<<<blocks, threads>>>(x, w, y, n, taps);
+}
+"""
+
+
+def test_host_code_may_name_the_sizes_of_grid_and_block() -> None:
+    *_, tiled = rewritten(rewrite, PRODUCT + BY_NAME)
+    assert "grid((n + 15) / 16, (n + 15) / 16)" in tiled.kernel.text
+    assert len(rewritten(rewrite, SMOOTH)) == 2
+    assert rewritten(rewrite, PRODUCT + BY_NAME.replace("(n + threads - 1)", "(n + threads)")) == []
+    assert rewritten(rewrite, SMOOTH.replace("(n + threads - 1)", "(n + taps)")) == []
+
+
 def test_sums_in_memory_come_first() -> None:
     text = PRODUCT.replace("float sum = 0.0f;", "c[row * width + col] = 0.0f;").replace(
         "sum +=", "c[row * width + col] +="

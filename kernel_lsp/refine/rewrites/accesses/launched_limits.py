@@ -102,7 +102,8 @@ def _covers(site: LaunchSite, at: int, amount: str) -> bool:
         return False
     of_block = site.bound.get(block[at].id, block[at])
     written, amount = _bare(text_of(site.bound.get(grid[at].id, grid[at]))), _bare(amount)
-    for size in {_bare(text_of(one)) for one in (block[at], of_block)}:
+    spelled = (block[at], of_block, site.block) if len(block) == 1 else (block[at], of_block)
+    for size in {_bare(text_of(one)) for one in spelled}:
         sums = [f"{amount}+{size}-1", f"{size}-1+{amount}", *([f"{amount}+{int(size) - 1}"] if size.isdigit() else [])]
         quotients = [f"({a})/{size}" for a in (*sums, amount)] + [f"{amount}/{size}", f"-(-{amount}/{size})"]
         if written in quotients or re.fullmatch(rf"[\w.]*(cdiv|ceil_?div|div_?up)\({amount},{size}\)", written, re.I):

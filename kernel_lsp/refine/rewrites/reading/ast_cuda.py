@@ -252,6 +252,13 @@ class KernelTree:
                         found[text_of(field(one, "declarator"))] = field(one, "value")
         return found
 
+    @cached_property
+    def constant_arrays(self) -> set[str]:
+        """Return the arrays of the file in constant memory, which no kernel can write."""
+        made = (n for n in walk(self.root) if n.type == "declaration" and "__constant__" in text_of(n).split("[")[0])
+        declarators = (d for n in made for d in n.children_by_field_name("declarator"))
+        return {text_of(declared_identifier(d)) for d in declarators if "[" in text_of(d).split("=")[0]}
+
     @property
     def threads_meet(self) -> bool:
         """Return True if threads of a block synchronise in the kernel, or have shared memory."""

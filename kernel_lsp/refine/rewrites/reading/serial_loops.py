@@ -132,13 +132,13 @@ class MemoryUse:
         return found
 
     def _subscript(self, node: Node) -> MemoryAccess | None:
-        """Return an access; None for an element of a thread's own array or of a part of one."""
+        """Return an access; None for an element of a thread's own array, of constant memory, or of a part of one."""
         target = bare(field(node, "argument"))
         if target.type == "subscript_expression" and self._is_own(target):
             return None
         if target.type == "identifier":
             variable = self.scopes.of(target)
-            if variable is not None and variable.array:
+            if self._is_own(target):
                 return None
             indices = field(node, "indices").named_children
             if variable is not None and variable.pointer and len(indices) == 1:
@@ -149,7 +149,9 @@ class MemoryUse:
         while node.type == "subscript_expression":
             node = bare(field(node, "argument"))
         variable = self.scopes.of(node) if node.type == "identifier" else None
-        return variable is not None and variable.array
+        if variable is None:
+            return text_of(node) in self.scopes.tree.constant_arrays
+        return variable.array
 
     def _access(self, node: Node, address: Polynomial) -> MemoryAccess:
         pointers = [v for v in self.scopes.variables if v.pointer and address.terms.get((v.symbol,)) == 1]

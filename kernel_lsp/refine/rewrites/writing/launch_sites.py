@@ -48,7 +48,10 @@ class LaunchSite:
         value = self.bound[node.id]
         if value.type == "call_expression" and text_of(field(value, "function")) == "dim3":
             value = field(value, "arguments")
-        return value.named_children if value.type in _LISTS else [value]
+        parts = value.named_children if value.type in _LISTS else [value]
+        # `dim3 block(SIZE);` reads like the declaration of a function whose parameter has the type `SIZE`
+        named = (n.type == "parameter_declaration" and n.named_child_count == 1 for n in parts)
+        return [n.named_children[0] if alone else n for n, alone in zip(parts, named, strict=True)]
 
     def threads(self) -> int | None:
         """Return the number of threads of a block along x; None where it is no number, or the block is not flat."""
@@ -100,8 +103,6 @@ class LaunchSite:
 
     def number(self, node: Node, depth: int = _DEPTH) -> int | None:
         """Return a size that is a number, made of numbers, or a name for one; None for any other."""
-        if node.type == "parameter_declaration" and node.named_child_count == 1:
-            node = node.named_children[0]
         value = bare(self.bound.get(node.id, node))
         if value.type in NAMES and depth and text_of(value) in self.constants:
             return self.number(self.constants[text_of(value)], depth - 1)
