@@ -272,3 +272,9 @@ def test_distances_go_through_tiles_like_products(tmp_path: Path, summand: str) 
     host_runner(tmp_path, text)((3, 3), (8, 8), a, b, right, M, N, K)
     host_runner(tmp_path, tiled.kernel.text)((2, 2), (16, 16), a, b, found, M, N, K)
     np.testing.assert_allclose(found, right, rtol=1e-5)
+
+
+def test_a_function_of_the_file_without_a_body_keeps_no_product_from_its_tiles() -> None:
+    text = "struct Size {\n    Size() = default;\n    Size(const Size&) = delete;\n    int n;\n};\n" + COURSE
+    launch = "def launch(m, a, b, c, M, N, K):\n    m.product[(-(-N // 16), -(-M // 16)), (16, 16)](a, b, c, M, N, K)\n"
+    assert rewritten(rewrite, text, launch)

@@ -227,7 +227,8 @@ class KernelTree:
     def _collective_functions(self) -> set[str]:
         found: set[str] = set()
         for node in walk(self.root):
-            if node.type == "function_definition" and _COLLECTIVE.search(text_of(field(node, "body"))):
+            body = node.child_by_field_name("body") if node.type == "function_definition" else None
+            if body is not None and _COLLECTIVE.search(text_of(body)):  # `= default;` has none
                 found |= function_names(node) - {self.kernel.name}
         return found
 
