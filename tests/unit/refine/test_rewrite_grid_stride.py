@@ -112,8 +112,32 @@ def test_any_grid_is_right(tmp_path: Path, cols: int) -> None:
         "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) { x[i] = 1.0f; __syncthreads(); }",
         "int i = blockIdx.x * blockDim.x + threadIdx.x; float a = 0.0f; if (i < n) a = x[i]; x[0] = a + i;",
         "int i = blockIdx.x; if (i < n) x[i] = 0.0f;",
+        "int i = blockIdx.x * blockDim.x + threadIdx.x; if (x[i] < 0 && i < n) x[i] = 0.0f;",  # within what limits?
+        "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n && threadIdx.x < i) x[i] = 0.0f;",
     ],
 )
 def test_near_misses_are_left_alone(body: str) -> None:
     workload = "def launch(module, x):\n    module.f[(x.numel(),), (256,)](x, x.numel())\n"
     assert rewritten(rewrite, f"__global__ void f(float* x, int n) {{ {body} }}", workload) == []
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "if (i < n && (x[i] < 0 || x[i] > 1) && x[i] != 2) x[i] = 0;",
+        "if (i < n && n > 2 && x[i] < 1) {\n        if (x[i]++ < 0) return;\n        x[i] = 3;\n    }",
+        "if (i >= n || n < 2 || x[i] < 0) return;\n    x[i] = 5;",
+    ],
+)
+def test_what_is_tested_of_an_element_is_tested_of_each(tmp_path: Path, work: str) -> None:
+    text = "__global__ void f(float* x, int n) {\n    int i = blockIdx.x * blockDim.x + threadIdx.x;\n    WORK\n}\n"
+    text = text.replace("WORK", work)
+    workload = "def launch(module, x):\n    module.f[(x.numel(),), (256,)](x, x.numel())\n"
+    found = rewritten(rewrite, text, workload)[0].kernel.text
+    ptx(found)
+    for n in (1, 33, 200):
+        right = np.random.default_rng(n).integers(-2, 3, n).astype(np.float32)
+        new = right.copy()
+        host_runner(tmp_path, text)(-(-n // 32), 32, right, n)
+        host_runner(tmp_path, found)(2, 32, new, n)
+        np.testing.assert_array_equal(new, right)

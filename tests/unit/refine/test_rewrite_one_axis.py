@@ -79,6 +79,8 @@ def test_sums_of_blocks_follow(tmp_path: Path) -> None:
     ("old", "new"),
     [
         ("image[place]", "image[place] + row"),  # a row for itself
+        ("row >= height ||", "row >= height || image[row * width + col] < 0 ||"),  # not within the limits yet
+        ("|| col >= width", "|| col >= width || row < bins[0]"),
         ("row * width + col;", "row * height + col;"),
         ("row * width + col;", "row * width + col + threadIdx.x;"),
         ("|| col >= width", ""),
@@ -91,3 +93,32 @@ def test_near_misses_are_left_alone(old: str, new: str) -> None:
     text = LEVELS.replace(old, new)
     ptx(text)
     assert rewritten(rewrite, text, LAUNCHES[LEVELS]) == []
+
+
+# What is tested beside the limits is of the element.
+COUNT = """
+__global__ void count(const int* x, float* found, int height, int width, int wanted) {
+    int c = blockIdx.x * blockDim.x + threadIdx.x;
+    int r = blockIdx.y * blockDim.y + threadIdx.y;
+    if (c < width && (r < height) && x[r * width + c] == wanted) {
+        atomicAdd(found, 1.0f);
+    }
+}
+"""
+LEAVING = COUNT.replace("c < width && (r < height) && x[r * width + c] == wanted) {", "LEAVES) return;\n    {").replace(
+    "LEAVES", "((c >= width) || r >= height) || x[r * width + c] != wanted"
+)
+COUNT_LAUNCH = "def launch(m, x, f, h, w, v):\n    m.count[(-(-w // 16), -(-h // 16)), (16, 16)](x, f, h, w, v)\n"
+
+
+@pytest.mark.parametrize("text", [COUNT, LEAVING], ids=["around", "leaving"])
+@pytest.mark.parametrize("shape", [(H, W), (1, 1), (3, 200)])
+def test_elements_that_pass_a_test_are_counted_once_a_block(tmp_path: Path, text: str, shape: tuple[int, int]) -> None:
+    found = [c for c in rewritten(block_atomics.rewrite, text, COUNT_LAUNCH) if "one axis" in c.label]
+    assert found[0].label.endswith("one atomic a block, 128-bit loads and stores")
+    x = np.random.default_rng(5).integers(0, 3, shape).astype(np.int32)
+    for one in found:
+        ptx(one.kernel.text)
+        count = np.zeros(1, np.float32)
+        host_runner(tmp_path, one.kernel.text)(-(-x.size // 64), 64, x, count, *shape, 2)
+        assert count[0] == (x == 2).sum()

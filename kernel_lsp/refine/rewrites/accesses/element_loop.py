@@ -1,5 +1,7 @@
 """Convert kernels with one element for each thread to grid-stride loops."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tree_sitter import Node
@@ -22,6 +24,8 @@ from kernel_lsp.refine.rewrites.reading.loops import grid_stride, holds
 from kernel_lsp.source.text import Edit, Span, apply_edits
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
+_LOOSE = ("conditional_expression", "assignment_expression", "comma_expression")
+
 
 @dataclass(frozen=True, slots=True)
 class _Guard:
@@ -30,6 +34,14 @@ class _Guard:
     statement: Node
     returns: bool
 
+    def joined(self, parts: Sequence[Node]) -> str:
+        """Return parts of the condition as one."""
+        joined: list[str] = []
+        for text, kind in ((text_of(part), part.type) for part in parts):
+            loose = len(parts) > 1 and (kind in _LOOSE or re.search(r"&&|\|\|", text))
+            joined.append(f"({text})" if loose else text)
+        return (" || " if self.returns else " && ").join(joined)
+
 
 def _guard(statement: Node, variable: str) -> _Guard | None:
     if statement.type != "if_statement" or statement.child_by_field_name("alternative"):
@@ -37,7 +49,7 @@ def _guard(statement: Node, variable: str) -> _Guard | None:
     returns = only_returns(field(statement, "consequence"))
     parts = tuple(condition_parts(field(statement, "condition"), "||" if returns else "&&"))
     mine = [p for p in parts if variable in names(p)]
-    if len(mine) != 1 or mine[0].type != "binary_expression" or text_of(bare(field(mine[0], "left"))) != variable:
+    if not mine or mine[0].type != "binary_expression" or text_of(bare(field(mine[0], "left"))) != variable:
         return None
     if text_of(field(mine[0], "operator")) != (">=" if returns else "<"):
         return None
@@ -86,11 +98,12 @@ def _looped(
                 )
     inside = after if guard.returns else [field(guard.statement, "consequence")]
     outside = [] if guard.returns else after
-    if any(names(node) & depends for node in (*outside, *guard.rest)):
+    tests = [part for part in guard.rest if names(part) & depends]  # of an element
+    if any(names(node) & depends for node in outside) or any(t.start_byte < guard.comparison.start_byte for t in tests):
         return None
     numbers = (f"threadIdx.{axis}", f"blockIdx.{axis}")
     outer_values = {n: v for n, v in tree.values.items() if n not in depends and not holds(inside, v)}
-    for node in (*derived, *inside):
+    for node in (*derived, *tests, *inside):
         values = (canonical(outer_values[n], outer_values) for n in names(node) & outer_values.keys())
         texts = [text_of(node), *values]
         unsafe = any(number in text for number in numbers for text in texts)
@@ -121,15 +134,19 @@ def _looped(
         lines = lines[1:-1].strip()
     else:
         lines = lines.replace("\n", "\n    ")
+    if tests and guard.returns:
+        lines = f"if ({guard.joined(tests)}) continue;\n{pad}    {lines}"
+    elif tests:
+        deeper = lines.replace("\n", "\n    ")
+        lines = f"if ({guard.joined(tests)}) {{\n{pad}        {deeper}\n{pad}    }}"
     prefix = "".join(f"{text_of(node)}\n{pad}    " for node in derived)
     head = f"for ({kind} {variable} = {value}; {variable} < {limit}; {variable} += {stride})"
     loop = f"{head} {{\n{pad}    {prefix}{lines}\n{pad}}}"
-    if guard.rest:
-        joined = (" || " if guard.returns else " && ").join(text_of(p) for p in guard.rest)
+    if rest := [part for part in guard.rest if part not in tests]:
         if guard.returns:
-            loop = f"if ({joined}) return;\n{pad}{loop}"
+            loop = f"if ({guard.joined(rest)}) return;\n{pad}{loop}"
         else:
-            loop = f"if ({joined}) {{\n{pad}    {loop.replace(chr(10), chr(10) + '    ')}\n{pad}}}"
+            loop = f"if ({guard.joined(rest)}) {{\n{pad}    {loop.replace(chr(10), chr(10) + '    ')}\n{pad}}}"
     edits = [Edit(whole_line(source, span_of(node)), "") for node in (declaration, *derived)]
     end = begin + len(data[begin:stop].rstrip()) if guard.returns else guard.statement.end_byte
     return tree.edited(*edits, Edit(Span(guard.statement.start_byte, end), without_trailing_blanks(loop)))

@@ -47,9 +47,13 @@ def _flat(use: MemoryUse, guard: Node, leaves: bool, row: ProductAxis, column: P
         NotApplicableError: rows or columns serve for something else, too.
     """
     tree, scopes = use.scopes.tree, use.scopes
-    elements, test = _elements(use, row, column), field(guard, "condition")
+    elements = _elements(use, row, column)
+    parts = list(condition_parts(field(guard, "condition"), "||" if leaves else "&&"))
+    tests = [one for one in parts if any(span_of(one).holds(span_of(axis.limit)) for axis in (row, column))]
+    if parts.index(tests[1]) != parts.index(tests[0]) + 1:
+        raise NotApplicableError("something is tested between rows and columns")
     for axis in (row, column):
-        taken = [span_of(n) for n in (*elements, test)]
+        taken = [span_of(n) for n in (*elements, *tests)]
         if not all_within(scopes.uses(axis.variable, tree.body), taken):
             raise NotApplicableError("rows and columns that serve for something else")
     if len({axis.statement.id for axis in (row, column)}) < 2 or not elements:
@@ -61,13 +65,21 @@ def _flat(use: MemoryUse, guard: Node, leaves: bool, row: ProductAxis, column: P
     line = f"{declaration_head(first.statement)}{name} = blockIdx.x * blockDim.x + threadIdx.x;"
     edits = [Edit(span_of(first.statement), line), Edit(whole_line(tree.file.text, span_of(second.statement)), "")]
     count = f"{closed(text_of(row.limit))} * {closed(text_of(column.limit))}"
-    parts = list(condition_parts(test, "||" if leaves else "&&"))
-    whole = Span(min(p.start_byte for p in parts), max(p.end_byte for p in parts))
-    edits.append(Edit(whole, f"{name} >= {count}" if leaves else f"{name} < {count}"))
+    both = Span(_closed(tests[0], tests[1]).start_byte, _closed(tests[1], tests[0]).end_byte)
+    edits.append(Edit(both, f"{name} >= {count}" if leaves else f"{name} < {count}"))
     if named is not None and named.declaration is not None:
         edits.append(Edit(whole_line(tree.file.text, span_of(named.declaration)), ""))
         elements = [n for n in elements if n != named.value]
     return [*edits, *(Edit(span_of(n), name) for n in elements)]
+
+
+def _closed(node: Node, other: Node) -> Node:
+    """Return an expression with the parentheses around it alone, and not around another one."""
+    while (outer := node.parent) is not None and outer.type == "parenthesized_expression":
+        if span_of(outer).holds(span_of(other)):
+            break
+        node = outer
+    return node
 
 
 def _named(scopes: Scopes, elements: list[Node]) -> CudaVariable | None:
@@ -94,7 +106,7 @@ def flattened(kernel_file: SourceFile, workload_file: SourceFile | None, kernel:
         if tree.threads_meet or kernel.launch_bounds or sites is None:
             return
         use = MemoryUse(Scopes(tree))
-        guard, leaves, axes = guarded_axes(use)
+        guard, leaves, axes = guarded_axes(use, alone=False)
     except LookupError:
         return
     for row, column in (axes, reversed(axes)):

@@ -162,8 +162,12 @@ def find_product(use: MemoryUse, kinds: Container[str] = TYPES) -> NaiveProduct:
     )
 
 
-def guarded_axes(use: MemoryUse) -> tuple[Node, bool, list[ProductAxis]]:
+def guarded_axes(use: MemoryUse, *, alone: bool = True) -> tuple[Node, bool, list[ProductAxis]]:
     """Return the statement that tests two numbers of a thread, True if it returns, and both numbers.
+
+    Args:
+        use: of the kernel.
+        alone: it tests nothing else.
 
     Raises:
         NotApplicableError: there is no such statement.
@@ -176,7 +180,7 @@ def guarded_axes(use: MemoryUse) -> tuple[Node, bool, list[ProductAxis]]:
             _axis(use, part, leaves) for part in condition_parts(field(node, "condition"), "||" if leaves else "&&")
         ]
         found = [axis for axis in axes if axis is not None]
-        if len(axes) == 2 == len(found) and _are_independent(use, *found):
+        if len(found) == 2 and (len(axes) == 2 or not alone) and _are_independent(use, *found):
             return node, leaves, found
     raise NotApplicableError("no limits of two numbers")
 
