@@ -124,3 +124,47 @@ def test_other_loops_are_left_alone(old: str, new: str) -> None:
     assert all("float y_sum = 0;" not in one.kernel.text for one in rewritten(rewrite, text, LAUNCH))
     if "x[0] = y" not in new:
         assert rewritten(rewrite, text, LAUNCH) == []
+
+
+# A mean by one thread, in the element that a pointer names.
+MEAN = """
+__global__ void loss(const float* x, const int* wanted, float* mean, int n, int classes) {
+    *mean = 0.0f;
+    for (int i = 0; i < n; i++) {
+        float sum = 0.0f;
+        for (int k = 0; k < classes; k++) sum += x[i * classes + k];
+        sum -= x[i * classes + wanted[i]];
+        *mean += sum;
+    }
+    *mean /= n;
+}
+"""
+MEAN_LAUNCH = "def launch(module, x, w, m, n, c):\n    module.loss[1, 1](x, w, m, n, c)\n"
+
+
+@pytest.mark.parametrize("n", [1, 37, 1500])
+def test_an_element_that_a_pointer_names_is_gathered_by_a_block(tmp_path: Path, n: int) -> None:
+    found = rewritten(rewrite, MEAN, MEAN_LAUNCH)
+    assert [one.label for one in found][-2:] == ["sums in registers, 1024 threads in place of one", "sums in registers"]
+    x = np.random.default_rng(1).integers(0, 9, (n, 4)).astype(np.float32)
+    wanted = np.random.default_rng(2).integers(0, 4, n).astype(np.int32)
+    for one, threads in zip(found[-2:], (64, 1), strict=True):
+        ptx(one.kernel.text)
+        mean = np.full(1, 7, np.float32)
+        host_runner(tmp_path, one.kernel.text)(1, threads, x, wanted, mean, n, 4)
+        np.testing.assert_allclose(mean[0], (x.sum() - x[np.arange(n), wanted].sum()) / n, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("*mean = 0.0f;", "if (n == 0) return;"),  # nothing says whose element it is
+        ("sum -= x", "mean += 1; sum -= x"),
+        ("*mean += sum;", "*mean += sum; mean[n] = i;"),
+        ("*mean += sum;", "*mean += sum; sum = mean[0];"),  # spelled in two ways
+    ],
+)
+def test_an_element_that_a_pointer_names_is_left_alone(old: str, new: str) -> None:
+    text = MEAN.replace("    *mean /= n;\n", "").replace(old, new)
+    ptx(text)
+    assert all("mean_sum" not in one.kernel.text for one in rewritten(rewrite, text, MEAN_LAUNCH))

@@ -41,6 +41,7 @@ _FOLLOWING: tuple[Rewrite, ...] = (
     split_columns.rewrite,
 )
 _JUMPS = ("return_statement", "goto_statement")
+_ELEMENTS = ("subscript_expression", "pointer_expression")  # `c[i]`, `*c`
 
 
 def _element(use: MemoryUse, loop: Node) -> list[MemoryAccess] | None:
@@ -61,7 +62,7 @@ def _element(use: MemoryUse, loop: Node) -> list[MemoryAccess] | None:
         mine = [a for a in accesses if a.pointer is one.pointer]
         if one.written and len({str(a.offset) for a in mine}) == 1 and one.offset is not None:
             loads = any(v.pointer and v.symbol in one.offset.names() for v in use.scopes.variables)
-            plain = all(a.node.type == "subscript_expression" and _is_value(a.node) for a in mine)
+            plain = all(a.node.type in _ELEMENTS and _is_value(a.node) for a in mine)
             if plain and not loads and not one.offset.names() & changing and any(_gathers(a.node) for a in mine):
                 return mine
     return None
