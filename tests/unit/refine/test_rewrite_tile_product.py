@@ -120,7 +120,7 @@ def test_other_kernels_of_the_file_with_parameters_of_the_same_names_do_not_matt
     file = SourceFile(Path("kernel.cu"), other + LINEAR)
     kernel = find_kernels(file.text, file.path)[1]
     launch = SourceFile(Path("w.py"), f"def launch(module, a, b, c, bias, m, n, k):\n    {LAUNCHES[LINEAR]}\n")
-    assert len(list(rewrite(file, launch, kernel, device_named("H100")))) == 7
+    assert len(list(rewrite(file, launch, kernel, device_named("H100")))) == 8
 
 
 def test_columns_of_the_result_lie_along_x() -> None:
