@@ -27,6 +27,7 @@ from kernel_lsp.emulate.program import (
     Variable,
     Vector,
 )
+from kernel_lsp.source.compiler_paths import unescaped
 
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.M)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
@@ -45,7 +46,7 @@ _STATEMENT = re.compile(
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:.*?inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
 # LLVM writes the chain of inlined calls in a comment: `// a.py:187:33 @[ b.py:26:64 @[ c.py:3:1 ] ]`.
 _LLVM_LOC = re.compile(r"^(\s*\.loc\s[^\n/]*)//([^\n]*)$", re.M)
-_LLVM_AT = re.compile(r"@\[\s*([^\s:\]]+):(\d+):(\d+)")
+_AT = re.compile(r"@\[\s*(.+?):(\d+):(\d+)")
 _HEAD = re.compile(
     r"\.(?P<kind>entry|func)\b\s*(?P<attributes>(?:\.attribute\([^)]*\)\s*)?)(?:\((?P<results>[^()]*)\))?\s*"
     r"(?P<name>[\w$%]+)\s*(?:\((?P<parameters>[^()]*)\))?(?P<rest>.*)",
@@ -103,7 +104,7 @@ def load(ptx: str) -> Program:
     Raises:
         EmulatorFault: the text is not PTX as compilers write it.
     """
-    reader = _Reader({int(number): path for number, path in _FILE.findall(ptx)})
+    reader = _Reader({int(number): unescaped(path) for number, path in _FILE.findall(ptx)})
     text = _COMMENT.sub("", _LLVM_LOC.sub(_keep_chain, ptx))
     position, end = 0, len(text.rstrip())
     while position < end:
@@ -116,7 +117,7 @@ def load(ptx: str) -> Program:
 
 
 def _keep_chain(match: re.Match[str]) -> str:
-    return match[1] + "".join(f" @[{file}:{line}:{column}" for file, line, column in _LLVM_AT.findall(match[2]))
+    return match[1] + "".join(f" @[{file}:{line}:{column}" for file, line, column in _AT.findall(match[2]))
 
 
 @dataclass
@@ -183,7 +184,7 @@ class _Reader:
             key = (int(match[4]), int(match[5]), int(match[6]))
             outer = body.seen.get(key) or Location(self.files.get(key[0], ""), key[1], key[2])
         else:
-            for file, line, column in reversed(re.findall(r"@\[([^\s:]+):(\d+):(\d+)", text)):
+            for file, line, column in reversed(_AT.findall(text)):
                 path = next((path for path in self.files.values() if path.rpartition("/")[2] == file), file)
                 outer = Location(path, int(line), int(column), outer)
         number, line, column = int(match[1]), int(match[2]), int(match[3])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from kernel_lsp.compiler.machine_code.cubin import CubinError
 from kernel_lsp.compiler.machine_code.elf import Section, read_sections, read_string, read_symbols
+from kernel_lsp.source.compiler_paths import joined, unescaped
 
 _TEXT = ".text."
 _COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _CONST_ADD_PC, _FIXED_ADVANCE_PC = 1, 2, 3, 4, 8, 9
@@ -167,7 +168,7 @@ def _files(data: bytes, at: int) -> list[str]:
         folder, at = _unsigned(data, at)
         for _ in range(2):  # time and size
             _, at = _unsigned(data, at)
-        files.append(f"{folders[folder]}/{name}" if folder and not name.startswith("/") else name)
+        files.append(joined(folders[folder], name) if folder and not name.startswith("/") else unescaped(name))
     return files
 
 

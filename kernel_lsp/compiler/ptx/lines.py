@@ -4,15 +4,17 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from kernel_lsp.source.compiler_paths import unescaped
+
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:.*?inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
-_INLINED = re.compile(r"@\[ ?([^\s:]+):(\d+):\d+")  # LLVM names the calls in a comment, by the file's name alone
+_INLINED = re.compile(r"@\[ ?(.+?):(\d+):\d+")  # LLVM names the calls in a comment, by the file's name alone
 _DIRECTIVE = re.compile(r"\s*(?:[.{}()]|[\w$]+:\s*$)")
 
 
 def files_of(ptx: str) -> dict[str, str]:
     """Return the paths of the source files that PTX names, by their numbers."""
-    return dict(_FILE.findall(ptx))
+    return {number: unescaped(path) for number, path in _FILE.findall(ptx)}
 
 
 def frames_of(text: str, files: dict[str, str]) -> list[tuple[str, int, int]]:

@@ -156,6 +156,15 @@ def test_line_tables_agree_with_nvdisasm(arch: str, tmp_path: Path) -> None:
     assert checked > 500
 
 
+@pytest.mark.parametrize("name", ["Köln/200.cu", "Köln/京都.cu", "ä b/one.cu"])
+def test_a_line_table_names_a_path_that_is_not_ascii(name: str, tmp_path: Path) -> None:
+    path = str(tmp_path / name)
+    built = compile_nvrtc("__global__ void one(float* x) { *x = 1; }", path, "sm_90")
+    assert built.binary is not None, built.log
+    (table,) = read_lines(built.binary.cubin).values()
+    assert {place.path for places in table.frames for place in places} == {path}
+
+
 def test_a_listing_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = FileCache(tmp_path, 1 << 20, ".sass")
     cubin = binary("sm_90").cubin

@@ -50,3 +50,13 @@ def test_a_kernels_ptx_is_cut_out_with_its_lines_of_the_source() -> None:
 
 def test_a_kernel_that_is_not_there_has_none() -> None:
     assert list(ptx_lines(PTX, "second", "/a/k.cu")) == []
+
+
+def test_a_path_that_is_not_ascii_is_read_from_its_escapes() -> None:
+    ptx = PTX.replace("/a/k.cu", r"/\303\244 b/k.cu")
+    assert list(ptx_lines(ptx, "first", "/ä b/k.cu")) == list(ptx_lines(PTX, "first", "/a/k.cu"))
+
+
+def test_a_files_name_may_have_blanks() -> None:
+    ptx = PTX.replace("k.cu", "my k.cu")
+    assert list(ptx_lines(ptx, "first", "/a/my k.cu")) == list(ptx_lines(PTX, "first", "/a/k.cu"))

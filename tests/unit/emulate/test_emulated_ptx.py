@@ -103,6 +103,18 @@ def test_places_in_comments_of_llvm():
     ]
 
 
+def test_paths_of_any_letters_and_names_with_blanks():
+    function = load(
+        ".version 8.0\n.target sm_80\n.entry k()\n{\n"
+        ".loc 1 4 3 // my own.py:4:3 @[ my own.py:26:64 ]\nret;\n}\n"
+        '.file 1 "/\\303\\244 b/my own.py"\n'
+    ).functions["k"]
+    assert [(at.file, at.line) for at in function.code[0].location.chain] == [
+        ("/ä b/my own.py", 4),
+        ("/ä b/my own.py", 26),
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "bits"),
     [
