@@ -38,7 +38,7 @@ from kernel_lsp.check.record import (
 from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.choice import target_device
-from kernel_lsp.errors import WorkloadError
+from kernel_lsp.errors import DraftError, WorkloadError
 from kernel_lsp.judge.emulation import Emulation
 from kernel_lsp.rules.rule import Needs
 from kernel_lsp.runner.pool import Pool
@@ -152,18 +152,19 @@ class Checker:
         root = find_root(source.path)
         baseline = read_baseline(root)
         record = None if self._record else baseline.find(name_in(root, source.path), self._target.arch)
-        if problem is not None:
-            at = problem.path
-            self.reads[source.path] |= {at.resolve()} if at else set()
-            wrong = movable(broken(source, kernels, problem), source.path.parent)
-            found = _Found(Examination((wrong,)))
-        else:
+        found = _Found(Examination(()))
+        if problem is None or isinstance(problem, DraftError):
             results = [
                 await self._examined(depends, record, number, len(every)) for number, depends in enumerate(every)
             ]
             found = _joined(workloads, results)
-            if not workloads:
-                report = replace(report, diagnostics=(_note(source, _without_workload(found.examined)),))
+        if problem is not None:
+            at = problem.path
+            self.reads[source.path] |= {at.resolve()} if at else set()
+            wrong = movable(broken(source, kernels, problem), source.path.parent)
+            found = replace(found, examined=replace(found.examined, findings=(wrong, *found.examined.findings)))
+        elif not workloads:
+            report = replace(report, diagnostics=(_note(source, _without_workload(found.examined)),))
         report = conclude(report, joined_texts(every), found.examined, record, self.device, settings.check.ignore)
         return replace(
             report,

@@ -36,6 +36,7 @@ from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels, language_of
 from kernel_lsp.source.kernel import Kernel
+from kernel_lsp.source.python import is_python, python_ast_if_any
 from kernel_lsp.workload.spec import REFERENCE, WorkloadFile
 
 
@@ -128,12 +129,17 @@ def unexamined(source: SourceFile, error: KernelLspError) -> Examination:
 
 
 def broken(source: SourceFile, kernels: Sequence[Kernel], error: WorkloadError) -> Diagnostic:
-    """Return the finding about a broken workload, in its own file if that is known."""
+    """Return the finding about a broken workload, in its own file if that is known.
+
+    A kernel file that Python cannot parse does not compile, whatever its workload is.
+    """
     if error.path is None or error.path == source.path:
         line, column, end = kernel_place(source, kernels, "")
         if error.line:
             line, column, end = error.line, 1, (error.line, 1)
-        found = right.BROKEN_WORKLOAD.at(str(source.path), line, _said(error), column=column, end=end)
+        unparsed = is_python(source.path) and python_ast_if_any(source.text) is None
+        rule = compiling.ERROR if unparsed else right.BROKEN_WORKLOAD
+        found = rule.at(str(source.path), line, _said(error), column=column, end=end)
     else:
         found = right.BROKEN_WORKLOAD.at(str(error.path), error.line or 1, _said(error))
     return found

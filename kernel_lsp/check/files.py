@@ -1,26 +1,35 @@
 """Selects the files to check: kernel files among those named, and the kernel files of a named workload or header."""
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from kernel_lsp.compiler.headers.user import user_headers
 from kernel_lsp.errors import SourceError, WorkloadError
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.files import HEADERS, find_kernels, language_of, read_source
-from kernel_lsp.source.language import compiled_suffixes, suffixes
+from kernel_lsp.source.language import compiled_suffixes, signs, suffixes
 from kernel_lsp.source.modules import is_answer, is_problem
 from kernel_lsp.source.python import is_python
-from kernel_lsp.source.triton import kernels_elsewhere
+from kernel_lsp.source.triton import is_broken_triton, kernels_elsewhere
 from kernel_lsp.workload.spec import declared_kernel, find_workload
 
+OnUnread = Callable[[SourceError], None]
+"""Called for each file below a folder that may have kernels and cannot be read."""
 
-def find_kernel_files(paths: Sequence[Path]) -> tuple[SourceFile, ...]:
+
+def find_kernel_files(paths: Sequence[Path], on_unread: OnUnread = lambda _: None) -> tuple[SourceFile, ...]:
     """Return the kernel files among `paths` and below folders among them; Python files count if they have kernels.
 
     Raises:
-        SourceError: a path does not exist or a file named cannot be read, or there is no kernel in any of them.
+        SourceError: a path does not exist or what is named cannot be read, or there is no kernel in any of them.
     """
-    files = kernel_files_among(paths)
+    unread: list[SourceError] = []
+    files = kernel_files_among(paths, on_unread=unread.append)
+    for error in unread:
+        on_unread(error)
+    if not files and unread:
+        raise unread[0]
     if not files:
         named = ", ".join(str(p) for p in paths)
         elsewhere = [why for path in paths if (why := _elsewhere(path))]
@@ -29,14 +38,16 @@ def find_kernel_files(paths: Sequence[Path]) -> tuple[SourceFile, ...]:
     return files
 
 
-def kernel_files_among(paths: Sequence[Path], *, related: bool = False) -> tuple[SourceFile, ...]:
+def kernel_files_among(
+    paths: Sequence[Path], *, related: bool = False, on_unread: OnUnread = lambda _: None
+) -> tuple[SourceFile, ...]:
     """Return kernel files as `find_kernel_files`, but possibly none.
 
     With `related`, a named workload or problem stands for its kernel file, and a header without kernels for the kernel
     files beside it that include it, as a list of changed files needs it.
 
     Raises:
-        SourceError: a path does not exist or a file named cannot be read.
+        SourceError: a path does not exist or what is named cannot be read.
     """
     files: dict[Path, SourceFile] = {}
     for path in paths:
@@ -45,10 +56,12 @@ def kernel_files_among(paths: Sequence[Path], *, related: bool = False) -> tuple
                 continue
             try:
                 source = read_source(file)
-            except SourceError:
-                if path.is_dir():  # found in a folder, not named by the user
-                    continue
-                raise
+            except SourceError as error:
+                if not path.is_dir():
+                    raise
+                if _may_have_kernels(file):
+                    on_unread(error)
+                continue
             if is_kernel_file(source):
                 files[file] = source
             elif related:
@@ -57,14 +70,28 @@ def kernel_files_among(paths: Sequence[Path], *, related: bool = False) -> tuple
 
 
 def is_kernel_file(source: SourceFile) -> bool:
-    """Return True if a file has a kernel, or a `ModelNew` that computes its CUDA text when it runs."""
+    """Return True if a file has a kernel, or a `ModelNew` that computes its CUDA text when it runs.
+
+    A file that marks Triton's functions and that Python cannot parse counts: nobody knows what it has.
+    """
     if language_of(source.path, source.text) is None:
         return False
     computed = "load_inline" in source.text and is_answer(source.text)
-    return computed or bool(find_kernels(source.text, source.path))
+    return computed or bool(find_kernels(source.text, source.path)) or is_broken_triton(source.text)
+
+
+def _may_have_kernels(unread: Path) -> bool:
+    """Return True for a file whose bytes have a sign of kernels, and for any that cannot be opened."""
+    try:
+        data = unread.read_bytes()
+    except OSError:
+        return True
+    return any(sign.encode() in data for sign in signs(unread.suffix))
 
 
 def _below(folder: Path) -> list[Path]:
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise SourceError("The folder cannot be read.", folder, fix="Check its permissions.")
     return sorted(
         path
         for path in folder.rglob("*")

@@ -18,6 +18,7 @@ from kernel_lsp.check.priced import KernelPrices, LinePrice
 from kernel_lsp.check.record import FileReport
 from kernel_lsp.check.sampled import LineKey
 from kernel_lsp.judge.emulation import EmulatedRun
+from kernel_lsp.rules.correctness import BROKEN_WORKLOAD
 from kernel_lsp.source.kernel import base_name
 
 LEAST_SHARE = 0.03
@@ -136,8 +137,10 @@ def profile_of(report: FileReport, text: str, gpu: GpuLines | None = None) -> Fi
 
 
 def _problem(report: FileReport) -> str:
+    if (broken := next((d for d in report.diagnostics if d.code == BROKEN_WORKLOAD.id), None)) is not None:
+        return f"{broken.path}:{broken.line}: {broken.message.rstrip('.')}"
     if not report.workloads:
-        return "it has no workload, and so nothing was run"
+        return f"it has no workload, and so nothing was run: `kernel-lsp draft {report.path} --write` makes a first one"
     if report.emulation is not None and report.emulation.needs_gpu is not None:
         return report.emulation.needs_gpu.reason
     return "none of its kernels was run on the emulator; `kernel-lsp check` says why"

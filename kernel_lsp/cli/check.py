@@ -15,10 +15,10 @@ from kernel_lsp.check.baseline import find_root
 from kernel_lsp.check.lane import CHECK_FILE, CheckCalls
 from kernel_lsp.check.program import check_program
 from kernel_lsp.cli.console import err, opened_store, out, say_note, say_notices, settings_for
-from kernel_lsp.cli.main import CANNOT_JUDGE, FINDINGS
+from kernel_lsp.cli.main import CANNOT_JUDGE, FINDINGS, UNUSABLE
 from kernel_lsp.cli.options import Gpu, Json, Lanes, Pool, Workload
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.errors import ConfigurationError, SourceError
 from kernel_lsp.pool.choice import asked_pool
 from kernel_lsp.pool.protocol import LanePool
 from kernel_lsp.report.check import file_view, recorded_view, summary_view
@@ -79,7 +79,8 @@ def check(
         _run_program(paths, settings_for(Path.cwd() / "here", check__strict=strict), form, output)
         return
     named = [Path(path) for path in paths]
-    sources = kernel_files_among(named, related=True) if changed else find_kernel_files(named)
+    unread: list[SourceError] = []
+    sources = kernel_files_among(named, related=True) if changed else find_kernel_files(named, unread.append)
     if not sources:
         return
     settings = settings_for(named[0], gpu=gpu, check__strict=strict, pool__address=pool)
@@ -104,9 +105,14 @@ def check(
     if form is not None:
         _write(FORMATS[form](results), output)
     if not quiet:
-        out.print(summary_view(reports, strict=settings.check.strict))
+        out.print(summary_view(reports, unread, strict=settings.check.strict))
+    else:
+        for error in unread:
+            say_note(f"not read: {error}")
     if not results.passed:
         raise typer.Exit(FINDINGS)
+    if unread:
+        raise typer.Exit(UNUSABLE)
 
 
 def _run_program(command: list[str], settings: Settings, form: FormatName | None, output: Path | None) -> None:

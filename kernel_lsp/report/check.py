@@ -13,6 +13,7 @@ from kernel_lsp.check import FileReport
 from kernel_lsp.check.program import LAUNCHES
 from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.compiler.language import compiler_part
+from kernel_lsp.errors import SourceError
 from kernel_lsp.judge.verdict import Check, CheckStatus, is_uncompared
 from kernel_lsp.report.compile import assumed_view, diagnostics_view, guessed_folders_view
 from kernel_lsp.report.units import seconds_text
@@ -48,8 +49,13 @@ def file_view(report: FileReport, text: str, width: int = 0) -> RenderableType:
     return Group(line, *below) if below else line
 
 
-def summary_view(reports: Sequence[FileReport], *, strict: bool = False) -> RenderableType:
-    """Return what could not be done and why, then one line for all files; with `strict` warnings fail."""
+def summary_view(
+    reports: Sequence[FileReport], unread: Sequence[SourceError] = (), *, strict: bool = False
+) -> RenderableType:
+    """Return what could not be done and why, then one line for all files; with `strict` warnings fail.
+
+    `unread` are files that may have kernels and could not be read.
+    """
     skipped = [[check for check in report.checks if check.status is CheckStatus.SKIPPED] for report in reports]
     without: list[str] = []
     if any(_is_run(check) for checks in skipped for check in checks):
@@ -59,12 +65,13 @@ def summary_view(reports: Sequence[FileReport], *, strict: bool = False) -> Rend
     lines = [Text(f"No GPU: {'; '.join(without)}.", "dim")] if without else []
     reasons = [[check.detail for check in checks if not _is_run(check) and not _is_plain(check)] for checks in skipped]
     lines += [Text(f"Skipped in {_counted(count, 'file')}: {reason}.", "dim") for reason, count in _alike(reasons)]
+    lines += [Text(f"Not read: {error}", "yellow") for error in unread]
     kernels = _counted(sum(len(report.kernels) for report in reports), "kernel")
     arch = ", ".join(sorted({report.arch for report in reports}))
     bad = sum(not report.ok for report in reports)
     warnings = sum(d.severity is Severity.WARNING for report in reports for d in report.diagnostics)
     silenced = sum(len(report.silenced) for report in reports)
-    gaps = _gaps(reports)
+    gaps = [*_gaps(reports), *([f"{_counted(len(unread), 'file')} not read"] if unread else [])]
     ending = [(f"{bad} with errors", "bold red")] if bad else []
     if not bad and gaps and not _any_compiled(reports):
         ending = []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernel_lsp.source.grammar import parse_python, python_grammar
 from kernel_lsp.source.kernel import Kernel, Language, Parameter
+from kernel_lsp.source.python import python_ast_if_any
 from kernel_lsp.source.trees import imported_names, span_of, text_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ _JIT = frozenset(
 )
 _AUTOTUNE = frozenset(("triton.autotune", "triton.runtime.autotune", "triton.runtime.autotuner.autotune"))
 _DOTTED = re.compile(r"[\w.]+")
+_MARKED = re.compile(r"^[ \t]*@(?:triton\.|gluon\.)?jit\b", re.MULTILINE)
 _RETURNS = re.compile(r"^[ \t]*return[ \t]+(?!None\b)[^\s#]", re.MULTILINE)
 _USED = re.compile(r"\b(\w+)\s*\(|(?<=[(,=])\s*(\w+)\s*(?=[,)])")
 
@@ -58,6 +60,11 @@ def find_triton_kernels(text: str, path: Path) -> tuple[Kernel, ...]:
     used = {name for f in functions for name in f.uses - {f.kernel.name}}
     used |= {f.kernel.name for f in functions if f.returns}
     return tuple(f.kernel for f in functions if f.kernel.name in launched or f.kernel.name not in used)
+
+
+def is_broken_triton(text: str) -> bool:
+    """Return True if a text marks functions as Triton's, and Python cannot parse it."""
+    return "triton" in text and _MARKED.search(text) is not None and python_ast_if_any(text) is None
 
 
 def _functions(text: str, path: Path) -> tuple[list[_Function], set[str]]:

@@ -6,7 +6,7 @@ from kernel_lsp.source.comments import Comment, python_comments
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.language import SourcePart
 from kernel_lsp.source.python import signature
-from kernel_lsp.source.triton import find_triton_kernels
+from kernel_lsp.source.triton import find_triton_kernels, is_broken_triton
 
 
 class _Triton:
@@ -23,7 +23,7 @@ class _Triton:
     computed = False
 
     def recognises(self, text: str, path: Path) -> bool:
-        return bool(find_triton_kernels(text, path))
+        return bool(find_triton_kernels(text, path)) or is_broken_triton(text)
 
     def find_kernels(self, text: str, path: Path) -> tuple[Kernel, ...]:
         return find_triton_kernels(text, path)

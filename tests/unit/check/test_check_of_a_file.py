@@ -28,6 +28,21 @@ def test_a_wrong_answer_is_said_at_a_kernel_that_was_launched(path, tmp_path):
     checking(tmp_path, steps)
 
 
+def test_a_draft_hides_no_error_of_the_compiler(path, tmp_path):
+    workload = path.with_name("scale_workload.py")
+    workload.write_text(f"# kernel-lsp: draft\n{workload.read_text()}")
+    path.write_text(path.read_text().replace("y[i] =", "z[i] ="))
+
+    def steps(check):
+        report = check(path)
+        assert sorted((f.code, Path(f.path).name, f.line) for f in report.diagnostics) == [
+            ("KL001", "scale.cu", 5),
+            ("KL022", "scale_workload.py", 1),
+        ]
+
+    checking(tmp_path, steps)
+
+
 def test_a_file_is_examined_once(path, tmp_path, monkeypatch):
     def steps(check):
         first = check(path)

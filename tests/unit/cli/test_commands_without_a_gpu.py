@@ -248,6 +248,28 @@ def test_what_cannot_be_used_is_said_with_exit_code_2(kernel_lsp, args, words):
     assert "Traceback" not in answer.stderr
 
 
+def test_files_of_a_folder_that_cannot_be_read_are_not_passed_over(kernel_lsp, tmp_path):
+    Path(tmp_path / "latin.py").write_bytes(b"# f\xfcr alle\nimport triton\n")
+    Path(tmp_path / "plain.py").write_bytes(b"# f\xfcr alle\nimport os\n")
+    answer = kernel_lsp("check", "--no-run", ".")
+    assert answer.returncode == 2
+    said = answer.stdout.splitlines()
+    assert "Not read: latin.py:1: Byte 0xfc is not UTF-8. Save the file in UTF-8." in said
+    assert said[-1] == "1 file, 1 kernel, sm_90: no errors, 1 file compiled and not run, 1 file not read"
+    assert "plain.py" not in answer.stdout
+    answer = kernel_lsp("check", "--no-run", "--format", "github", ".")
+    assert answer.returncode == 2
+    assert "not read: latin.py:1" in answer.stderr
+
+
+def test_a_triton_file_that_python_cannot_parse_is_not_passed_over(kernel_lsp, tmp_path):
+    text = "import triton\n\n\n@triton.jit\ndef fill(x, n)\n    pass\n"
+    Path(tmp_path / "fill.py").write_text(text)
+    answer = kernel_lsp("check", "fill.py")
+    assert answer.returncode == 1
+    assert "fill.py:5:1: error: Python cannot parse this file: expected ':' [KL001]" in answer.stdout
+
+
 def test_a_kernel_without_a_workload_is_told_how_to_get_one(kernel_lsp, tmp_path):
     Path(tmp_path / "scale_workload.py").unlink()
     answer = kernel_lsp("refine", "scale.cu")

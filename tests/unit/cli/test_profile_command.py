@@ -92,4 +92,14 @@ def test_what_was_not_run_is_said(tmp_path: Path) -> None:
     (tmp_path / "spread.cu").write_text(KERNEL)
     said = profile(tmp_path)
     assert said.returncode == 3
-    assert said.stdout.strip() == "spread.cu: nothing was counted: it has no workload, and so nothing was run."
+    assert said.stdout.strip() == (
+        "spread.cu: nothing was counted: it has no workload, and so nothing was run: "
+        "`kernel-lsp draft spread.cu --write` makes a first one."
+    )
+    (tmp_path / "spread_workload.py").write_text(f"# kernel-lsp: draft\n{WORKLOAD}")
+    said = profile(tmp_path)
+    assert said.returncode == 3
+    assert " ".join(said.stdout.split()) == (
+        "spread.cu: nothing was counted: spread_workload.py:1: the workload is a draft, not accepted yet. "
+        "Read it, make it say what the kernel is for, then remove this line."
+    )

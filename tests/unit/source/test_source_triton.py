@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.source.kernel import Language
-from kernel_lsp.source.triton import find_triton_kernels, kernels_elsewhere
+from kernel_lsp.source.triton import find_triton_kernels, is_broken_triton, kernels_elsewhere
 
 
 def names(text: str) -> list[str]:
@@ -154,3 +154,17 @@ both[(1,)](1)
     assert [kernel.name for kernel in find_triton_kernels(text, Path("k.py"))] == ["kernel", "both"]
     helpers = text[: text.index("@triton.jit\ndef kernel")]
     assert kernels_elsewhere(helpers) == "Its functions are for kernels elsewhere, as each returns a value: helper."
+
+
+@pytest.mark.parametrize(
+    ("text", "is_broken"),
+    [
+        ("import triton\n@triton.jit\ndef k(x, n)\n    pass\n", True),
+        ("from triton.experimental import gluon\n@gluon.jit(f)\ndef k(x, n:\n    pass\n", True),
+        ("import triton\n@triton.jit\ndef k(x, n):\n    pass\n", False),
+        ("import triton\ndef k(x, n)\n    pass\n", False),
+        ("import numba  # not triton\n@numba.jit\ndef k(x, n)\n    pass\n", False),
+    ],
+)
+def test_a_broken_file_is_known_by_its_marks(text: str, is_broken: bool) -> None:
+    assert is_broken_triton(text) is is_broken
