@@ -35,7 +35,8 @@ def launch_shape(shape: Any, kernel: str) -> LaunchShape:
     """
     if not isinstance(shape, tuple) or len(shape) not in (2, 3):
         raise WorkloadError(f"launch `{kernel}` as `module.{kernel}[grid, block](...)`")
-    return LaunchShape(_three(shape[0]), _three(shape[1]), int(shape[2]) if len(shape) == 3 else 0)
+    grid, block = (_three(part, kernel) for part in shape[:2])
+    return LaunchShape(grid, block, _whole(shape[2], kernel) if len(shape) == 3 else 0)
 
 
 def missing_kernel(name: str, built: Collection[str], declared: Collection[str]) -> WorkloadError:
@@ -121,8 +122,16 @@ def _sized(data: bytes, size: int, what: str, kind: str) -> bytes:
     return data
 
 
-def _three(shape: Any) -> tuple[int, int, int]:
-    extents = tuple(int(e) for e in shape) if isinstance(shape, (tuple, list)) else (int(shape),)
+def _three(shape: Any, kernel: str) -> tuple[int, int, int]:
+    extents = [_whole(one, kernel) for one in (shape if isinstance(shape, (tuple, list)) else (shape,))]
     if not 1 <= len(extents) <= 3:
-        raise WorkloadError(f"a grid or block has one to three extents, not {len(extents)}")
-    return (*extents, 1, 1)[:3]  # type: ignore[return-value]
+        raise WorkloadError(f"`{kernel}` is launched with {shape!r}; a grid or block has one to three extents")
+    x, y, z = (*extents, 1, 1)[:3]
+    return x, y, z
+
+
+def _whole(number: Any, kernel: str) -> int:
+    if (whole := int(number)) != number:
+        fix = "Round up, as in `(n + 255) // 256`."
+        raise WorkloadError(f"`{kernel}` is launched with {number}, which is no whole number", fix=fix)
+    return whole

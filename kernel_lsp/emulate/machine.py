@@ -154,7 +154,8 @@ def run(
         raise EmulatorFault(f"kernel `{entry}` takes {function.parameter_bytes} bytes of parameters.")
     threads = block[0] * block[1] * block[2]
     if not 0 < threads <= BLOCK_THREADS or min(grid) < 1:
-        raise LaunchError(f"kernel `{entry}` cannot be launched with grid {grid} and block {block}.")
+        limit = f"a block has 1 to {BLOCK_THREADS} threads, and a grid no extent below 1"
+        raise LaunchError(f"kernel `{entry}` cannot be launched with grid {grid} and block {block}: {limit}.")
     if any(extent % blocks for extent, blocks in zip(grid, function.cluster or (1, 1, 1), strict=True)):
         raise LaunchError(f"kernel `{entry}` cannot be launched with grid {grid} in clusters of {function.cluster}.")
     decoded = _decoded.setdefault(program, DecodedProgram(program))

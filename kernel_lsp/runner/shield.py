@@ -16,8 +16,18 @@ def start(work: Coroutine[object, Never, _T]) -> "asyncio.Task[_T]":
 
 
 async def to_the_end(work: Coroutine[object, Never, _T]) -> _T:
-    """Await `work`; cancelling the wait does not cancel the work."""
-    return await asyncio.shield(start(work))
+    """Await `work`; cancelling the wait does not cancel the work.
+
+    Raises:
+        asyncio.CancelledError: the wait was cancelled; or the task is being cancelled, and this work of its clean-up
+            failed, for what it needs is ended beside it.
+    """
+    try:
+        return await asyncio.shield(start(work))
+    except Exception as error:
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise asyncio.CancelledError from error
+        raise
 
 
 async def together(works: Iterable[Coroutine[object, Never, _T]]) -> list[_T]:

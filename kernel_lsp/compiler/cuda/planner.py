@@ -11,6 +11,7 @@ from typing import Any
 from kernel_lsp.compiler.builds.plan import Launch, LaunchTrace
 from kernel_lsp.compiler.fakes.gpu import fake_gpu
 from kernel_lsp.compiler.fakes.shortfall import shortfall
+from kernel_lsp.device.arguments import launch_shape
 from kernel_lsp.device.device import Device
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.workload.execute import blame
@@ -133,10 +134,10 @@ class _RecordingKernel:
             raise WorkloadError(
                 f"`launch` asks for a kernel `{self.name}` that the file does not have (it has {has})", fix=_OWN_LAUNCH
             )
-        if not isinstance(shape, tuple) or len(shape) not in (2, 3):
-            raise WorkloadError(f"launch `{self.name}` as `module.{self.name}[grid, block](...)`")
-        grid, block = (_extents(part, self.name) for part in shape[:2])
-        made = Launch(self.name, grid, block, int(shape[2]) if len(shape) == 3 else 0)
+        wanted = launch_shape(shape, self.name)
+        if min(*wanted.grid, *wanted.block) < 1:
+            raise WorkloadError(f"`{self.name}` is launched with {shape!r}; a grid or block has no extent below one")
+        made = Launch(self.name, wanted.grid, wanted.block, wanted.shared_bytes)
 
         def launch(*arguments: object) -> None:
             numbers = (one if isinstance(one, (bool, int, float)) else None for one in arguments)
@@ -148,11 +149,3 @@ class _RecordingKernel:
         if self.is_kernel:
             raise WorkloadError(f"`{self.name}` is a kernel: call it as `module.{self.name}[grid, block](...)`")
         raise _HostFunctionError(self.name)
-
-
-def _extents(shape: Any, name: str) -> tuple[int, int, int]:
-    extents = tuple(int(e) for e in shape) if isinstance(shape, (tuple, list)) else (int(shape),)
-    if not 1 <= len(extents) <= 3 or min(extents) < 1:
-        raise WorkloadError(f"`{name}` is launched with {shape!r}; a grid or block has one to three extents above zero")
-    x, y, z = (*extents, 1, 1)[:3]
-    return x, y, z

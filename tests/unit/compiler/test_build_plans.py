@@ -61,8 +61,9 @@ def test_a_host_function_asks_for_an_extension() -> None:
     [
         ("    module.fill(x)", 8, "`fill` is a kernel: call it as `module.fill[grid, block](...)`"),
         ("    module.fill[4](x)", 8, "launch `fill` as `module.fill[grid, block](...)`"),
-        ("    module.fill[0, 32](x)", 8, "one to three extents above zero"),
-        ("    module.fill[(1, 1, 1, 1), 32](x)", 8, "one to three extents above zero"),
+        ("    module.fill[0, 32](x)", 8, "no extent below one"),
+        ("    module.fill[(1, 1, 1, 1), 32](x)", 8, "one to three extents"),
+        ("    module.fill[100 / 32, 32](x)", 8, "is launched with 3.125, which is no whole number. Round up"),
         ("    module['nothing<3>'][1, 32](x)", 8, "kernel `nothing<3>` that the file does not have (it has `fill`, "),
         ("    module.fill[1, 32](y)", 8, "name 'y' is not defined"),
         ("    pass", 7, "`launch` launches no kernel"),
