@@ -37,9 +37,12 @@ from kernel_lsp.check.record import (
 )
 from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.architectures import base_arch
 from kernel_lsp.device.choice import target_device
+from kernel_lsp.device.device import device_named
 from kernel_lsp.errors import DraftError, WorkloadError
 from kernel_lsp.judge.emulation import Emulation
+from kernel_lsp.rules.catalog import require_silenceable
 from kernel_lsp.rules.rule import Needs
 from kernel_lsp.runner.pool import Pool
 from kernel_lsp.source.candidate import SourceFile
@@ -89,6 +92,9 @@ class Checker:
         on_step: called with each step of an examination before it is done.
         lanes: examine files in place of workers here; within the block of these calls.
 
+    Raises:
+        ConfigurationError: `check.ignore` names no rule, or one that cannot be silenced.
+
     Attributes:
         reads: for each file checked, all files that its check read, without links.
     """
@@ -106,11 +112,14 @@ class Checker:
         on_step: OnStep = lambda _: None,
         lanes: CheckCalls | None = None,
     ) -> None:
+        require_silenceable(settings.check.ignore)
         self._texts, self._on_step = texts, on_step
         self._settings, self._store, self._workload, self._run, self._record = settings, store, workload, run, record
         self._examiner: Examiner = ExaminerOnLanes(lanes) if lanes else ExaminerHere(settings, pool)
         self._gpu = self._examiner.gpu
         self._target = target_device(self._gpu, settings.arch)
+        built_for = base_arch(self._target.arch)
+        self._not_built = tuple(name for name in settings.arch if base_arch(device_named(name).arch) != built_for)
         self._only_known = False
         self.reads: dict[Path, frozenset[Path]] = {}
 
@@ -172,6 +181,7 @@ class Checker:
             emulation=found.emulation,
             remembered=found.remembered,
             device=self.device,
+            not_built_for=self._not_built,
             guessed_folders=every[0].guessed_folders,
             seconds=time.perf_counter() - started - found.waited,
         )

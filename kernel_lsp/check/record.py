@@ -84,6 +84,7 @@ class FileReport:
         seconds: wall time of this check.
         remembered: True if nothing changed since an earlier check, whose findings these are.
         device: the model of the GPU that it was checked on; None without one.
+        not_built_for: architectures and GPUs that the settings name and that it was not built for.
         guessed_folders: include folders that nobody has named and that headers were found in.
     """
 
@@ -102,6 +103,7 @@ class FileReport:
     seconds: float = 0.0
     remembered: bool = False
     device: str | None = None
+    not_built_for: tuple[str, ...] = ()
     guessed_folders: tuple[Path, ...] = ()
 
     @property

@@ -24,6 +24,7 @@ from kernel_lsp.pool.protocol import LanePool
 from kernel_lsp.report.check import file_view, recorded_view, summary_view
 from kernel_lsp.report.formats import FORMATS, CheckResults, FormatName
 from kernel_lsp.report.program import left_out, program_json, program_view
+from kernel_lsp.rules.catalog import require_silenceable
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.store.store import Store
 from kernel_lsp.workload.capture import FOLDER
@@ -121,6 +122,7 @@ def _run_program(command: list[str], settings: Settings, form: FormatName | None
     Raises:
         typer.Exit: with 1 for findings or a program that failed; with 3 if no kernel could be run.
     """
+    require_silenceable(settings.check.ignore)
     captured = capture_program(command, FOLDER, emulate=True, aside=True)
     checked = check_program(program_name(command), captured, settings)
     results = CheckResults(checked.reports, checked.texts, find_root(Path.cwd() / "here"), strict=settings.check.strict)

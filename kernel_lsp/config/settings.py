@@ -118,7 +118,7 @@ class CheckSettings(_Section):
     """The findings that `check` reports, and those that fail it."""
 
     ignore: Annotated[list[str], Names] = []
-    """Rules to silence in this project, by id, such as KL035."""
+    """Rules to silence in this project, by id, such as KL035. Errors of the compiler (KL001) cannot be silenced."""
     strict: bool = False
     """Let warnings fail a check as errors do."""
 
@@ -331,7 +331,7 @@ class Settings(_Section):
     gpu: Annotated[str | None, BeforeValidator(_named)] = None
     """GPU to use: its index, UUID or name, such as 1 or H100; by default the first."""
     arch: Annotated[list[Arch], Names] = []
-    """Architectures or GPUs to build for, such as sm_90 or RTX 4090; empty means the GPU found, else sm_90."""
+    """Architectures or GPUs that facts are of, such as sm_90 or RTX 4090; all else is for the GPU, else the first."""
     workloads: Annotated[list[Folder], Words] = []
     """Further folders to look for workloads in, such as test/kernels, from the file that names them."""
     judge: JudgeSettings = JudgeSettings()

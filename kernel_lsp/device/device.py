@@ -15,6 +15,7 @@ DEFAULT_ARCH = "sm_90"
 _GIB, _MIB, _GB = 1 << 30, 1 << 20, 10**9
 _MAKERS = re.compile(r"^(nvidia|geforce|tesla|quadro|rtx)+")
 _TARGET = re.compile(r"sm_\d{2,3}[af]?")
+_NEARLY_TARGET = re.compile(r"(?:sm|compute)?[-_ ]?(\d{2,3}[af]?)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +89,16 @@ def device_named(name: str) -> Device:
     those of the first GPU of the nearest older one.
 
     Raises:
-        ValueError: the name is unknown; the message lists the known ones.
+        ValueError: the name is unknown; the message lists the known ones, or says how it is written.
     """
     if _TARGET.fullmatch(name) and base_arch(name) in ARCHITECTURES:
         return _usual(name)
     for device in DEVICES:
         if _plain(device.name) == _plain(name):
             return device
+    nearly = _NEARLY_TARGET.fullmatch(name)
+    if nearly and base_arch(meant := f"sm_{nearly[1].lower()}") in ARCHITECTURES:
+        raise ValueError(f"`{name}` is not how architectures are written; did you mean `{meant}`?")
     raise ValueError(
         f"`{name}` is neither an architecture ({', '.join(ARCHITECTURES)}) "
         f"nor a known GPU ({', '.join(device.name for device in DEVICES)})"

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import shutil
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -185,12 +186,15 @@ class Builders:
         if compiler_part(candidate.language).compiles_at_launch:
             self._seed_triton_cache(candidate)
         read = self._allow(workload, candidate)
+        started = time.monotonic()
         try:
             try:
                 answer, asked = await self._answers(workload, candidate, device, read)
             except WorkerDied:  # another process may have killed it: a text that crashes the compiler does so again
                 answer, asked = await self._answers(workload, candidate, device, read)
-        except (WorkerDied, WorkerTimedOut) as error:
+        except WorkerTimedOut:
+            return failed(candidate, _endless(workload, time.monotonic() - started), lasting=False)
+        except WorkerDied as error:
             return failed(candidate, str(error), lasting=False)
         except WorkerFailure as error:
             return failed(candidate, str(error))
@@ -377,3 +381,14 @@ def _host_texts(candidate: Candidate, requests: Sequence[ExtensionRequest]) -> t
         return ()
     texts = [(unit.text, definitions(request)) for request in requests for unit in request.units]
     return tuple(f"{in_place(candidate.kernel.text, text) or text}\n{macros}" for text, macros in texts)
+
+
+def _endless(workload: WorkloadFile | None, seconds: float) -> str:
+    """Return what is wrong with a build that was ended after so many seconds, and what to do."""
+    if workload is None:
+        return f"it was not compiled within {seconds:.0f} s: move some of its kernels to a file of their own"
+    names = "the constructor and `forward`" if workload.problem else "`inputs` and `launch`"
+    return (
+        f"it was not built within {seconds:.0f} s. Either the compiler is slow, or {names} in "
+        f"{workload.source.path.name} do not come to an end: they are run once for each case, to see what is launched"
+    )

@@ -97,7 +97,9 @@ def _gaps(reports: Sequence[FileReport]) -> list[str]:
     found += [f"{_counted(without, 'file')} compiled and not run"] if without else []
     uncompared = sum(report.ok and _has_run(report) and is_uncompared(report.checks) for report in reports)
     found += [f"outputs of {_counted(uncompared, 'file')} compared with nothing"] if uncompared else []
-    return found + ([f"{_counted(never, 'kernel')} never launched"] if never else [])
+    found += [f"{_counted(never, 'kernel')} never launched"] if never else []
+    others = ", ".join(dict.fromkeys(name for report in reports for name in report.not_built_for))
+    return found + ([f"not built for {others} (`kernel-lsp facts` builds for each)"] if others else [])
 
 
 def _any_compiled(reports: Sequence[FileReport]) -> bool:

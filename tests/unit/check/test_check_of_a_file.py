@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from check_support import HEADER, KERNEL, WORKLOAD, checking, codes
+from check_support import HEADER, KERNEL, WORKLOAD, checking, codes, settings_in
 
-from kernel_lsp.check import examiner, record_baseline
+from kernel_lsp import policy
+from kernel_lsp.check import Checker, examiner, record_baseline
 from kernel_lsp.compiler.builds.build import Severity
+from kernel_lsp.errors import ConfigurationError
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("without_a_gpu")
@@ -317,5 +319,24 @@ def test_a_part_of_a_program_may_need_a_header_that_only_the_program_includes(tm
         report = check(part)
         assert report.ok, report.diagnostics
         assert [kernel.name for kernel in report.resources] == ["k"]
+
+    checking(tmp_path, steps)
+
+
+def test_settings_that_would_hide_an_error_of_the_compiler_are_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"KL001 .*cannot be silenced"):
+        Checker(settings_in(tmp_path, ignore=["KL001"]))
+
+
+def test_a_build_that_does_not_end_says_what_may_be_the_cause(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(policy, "BUILD_SECONDS", 0.01)
+    workload = path.with_name("scale_workload.py")
+
+    def steps(check):
+        (found,) = check(path).diagnostics
+        assert found.code == "KL001"
+        assert "`inputs` and `launch` in scale_workload.py do not come to an end" in found.message
+        workload.unlink()
+        assert "s: move some of its kernels" in check(path).diagnostics[-1].message
 
     checking(tmp_path, steps)

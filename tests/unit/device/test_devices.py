@@ -44,6 +44,12 @@ def test_an_unknown_name_is_told_what_there_is(name):
         device_named(name)
 
 
+@pytest.mark.parametrize("name", ["SM_90", "sm90", "90", "compute_90", "sm-90"])
+def test_an_architecture_written_otherwise_is_told_how(name):
+    with pytest.raises(ValueError, match="did you mean `sm_90`"):
+        device_named(name)
+
+
 def test_an_architecture_without_a_gpu_of_its_own_keeps_its_limits(monkeypatch):
     limits = replace(ARCHITECTURES["sm_90"], threads=1664)
     monkeypatch.setitem(ARCHITECTURES, "sm_91", limits)

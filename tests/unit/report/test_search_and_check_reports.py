@@ -9,6 +9,7 @@ from rich.console import Console
 from kernel_lsp.check import FileReport
 from kernel_lsp.compiler.builds.assumed import Assumed
 from kernel_lsp.compiler.builds.build import Diagnostic, Severity
+from kernel_lsp.errors import SourceError
 from kernel_lsp.judge.emulation import Emulation, NotEmulated
 from kernel_lsp.judge.verdict import Check, CheckStatus, Outcome, Stage
 from kernel_lsp.refine.outcome import Refinement, Tried
@@ -147,6 +148,17 @@ def test_the_summary_counts_files_and_says_once_what_was_skipped():
         "Skipped in 1 file: the kernel as it stands does not manage them.",
         "2 files, 4 kernels, sm_90: 1 with errors",
     ]
+
+
+def test_the_summary_says_what_was_not_read_and_for_what_nothing_was_built():
+    right = Check(name="inputs: normal", status=CheckStatus.PASSED)
+    unread = SourceError("Byte 0xfc is not UTF-8.", Path("k.py"), 3, "Save the file in UTF-8.")
+    first, *rest = shown(summary_view([report(checks=[right], not_built_for=("sm_75", "B200"))], [unread]))
+    assert first == "Not read: k.py:3: Byte 0xfc is not UTF-8. Save the file in UTF-8."
+    assert " ".join(rest) == (
+        "1 file, 2 kernels, sm_90: no errors, not built for sm_75, B200 (`kernel-lsp facts` builds for each), "
+        "1 file not read"
+    )
 
 
 def test_reasons_that_differ_in_figures_are_said_once():

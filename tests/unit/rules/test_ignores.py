@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.rules.catalog import find_rule
+from kernel_lsp.errors import ConfigurationError
+from kernel_lsp.rules.catalog import find_rule, require_silenceable
 from kernel_lsp.rules.ignores import find_ignores, silence
 from kernel_lsp.rules.rule import Needs
 from kernel_lsp.source.files import find_kernels
@@ -103,3 +104,21 @@ def test_crlf_and_bytes():
     first, second = ignores(text)
     assert (first.column, first.reason) == (len("/* ü */ x;  // kernel-lsp: ignore[".encode()) + 1, "ü")
     assert second.speaks_for == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("KL001", "cannot be silenced"),
+        ("KL999", "There is no rule"),
+        ("kl035", "Write KL035"),
+        ("bank-conflict", "Write KL031"),
+    ],
+)
+def test_the_settings_silence_no_error_of_the_compiler_and_no_unknown_rule(name: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        require_silenceable(["KL035", name])
+
+
+def test_the_settings_silence_other_rules() -> None:
+    require_silenceable(["KL010", "KL035"])
