@@ -110,15 +110,28 @@ def left_out(source: SourceFile, kernels: Iterable[Kernel], gone: frozenset[str]
     )
 
 
-def told(build: Build, source: SourceFile, headers: Sequence[UserHeader]) -> Build:
+def told(build: Build, source: SourceFile, headers: Sequence[UserHeader], absent: Sequence[UserHeader]) -> Build:
     """Return a build with a warning at the include of each header that it was made without.
 
     Of a build that failed for lack of a header only that is told: what the compiler says of the rest follows from it.
+    Where it failed otherwise, each of the `absent` is named, as it may be the cause.
     """
     if build.binary is None:
-        lacking = tuple(_advised(one, source) for one in build.diagnostics if _ABSENT.search(one.message))
-        return replace(build, diagnostics=lacking or tuple(d for d in build.diagnostics if _MARK not in d.message))
-    said = tuple(_at_include(one, source, headers) if _MARK in one.message else one for one in build.diagnostics)
+        if lacking := tuple(_advised(one, source) for one in build.diagnostics if _ABSENT.search(one.message)):
+            return replace(build, diagnostics=lacking)
+        causes = (
+            _at_include(one.name, "its absence may be why this does not compile", source, headers)
+            for one in absent
+            if one.text
+        )
+        said = (*filter(None, causes), *(one for one in build.diagnostics if _MARK not in one.message))
+    else:
+        said = tuple(
+            (_at_include(one.path, "the device code was compiled without it", source, headers) or one)
+            if _MARK in one.message
+            else one
+            for one in build.diagnostics
+        )
     return replace(build, diagnostics=said)
 
 
@@ -136,13 +149,11 @@ def _advised(said: Diagnostic, source: SourceFile) -> Diagnostic:
     return replace(said, message=f"{said.message}. {advice}")
 
 
-def _at_include(said: Diagnostic, source: SourceFile, headers: Sequence[UserHeader]) -> Diagnostic:
+def _at_include(name: str, effect: str, source: SourceFile, headers: Sequence[UserHeader]) -> Diagnostic | None:
+    """Return a warning at the include of a header that is nowhere; None if none is found."""
     for file in (source, *headers):
         for number, line in enumerate(file.text.splitlines(), start=1):
-            if any(name == said.path for name, _ in includes_of(line)):
-                message = (
-                    f"there is no header `{said.path}` here: the device code was compiled without it; "
-                    "`build.include_dirs` can name its folder"
-                )
+            if any(included == name for included, _ in includes_of(line)):
+                message = f"there is no header `{name}` here: {effect}; `build.include_dirs` can name its folder"
                 return Diagnostic(str(file.path), number, 1, number, len(line.encode()) + 1, Severity.WARNING, message)
-    return said
+    return None

@@ -182,7 +182,7 @@ def _climb_down(
         if way == "nvcc" and is_absent(build):
             # What the device code lacks says more than that a library is not installed.
             build = replace(build, diagnostics=(*before.diagnostics, *build.diagnostics), log=before.log + build.log)
-    return told(build, source, headers) if absent else build
+    return told(build, source, headers, absent) if absent else build
 
 
 def build_included(
@@ -229,7 +229,7 @@ def build_included(
         headers=(preface, *by_name(cut), *absent.values(), *((cub,) if cub else ())),
         locate=_locator(source),
     )
-    return told(build, source, headers) if absent else build
+    return told(build, source, headers, tuple(absent.values())) if absent else build
 
 
 def _sliced(text: str, folder: Path, headers: Sequence[UserHeader]) -> str:

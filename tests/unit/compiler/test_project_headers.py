@@ -200,6 +200,16 @@ def test_device_code_is_compiled_without_headers_that_are_nowhere(tmp_path: Path
     assert build_cuda(wrong, "sm_90", spare_headers=True).binary is None
 
 
+def test_headers_that_are_nowhere_are_named_where_device_code_does_not_compile_without_them(tmp_path: Path) -> None:
+    text = "#include <library/half.h>\n__global__ void k(const float* x, library::half_t* y) { *y = *x; }\n"
+    build = build_cuda(_file(tmp_path / "k.cu", text), "sm_90", spare_headers=True)
+    assert build.binary is None
+    first = build.diagnostics[0]
+    assert (first.line, first.severity) == (1, Severity.WARNING)
+    assert "no header `library/half.h` here: its absence may be why this does not compile" in first.message
+    assert Severity.ERROR in {said.severity for said in build.diagnostics}
+
+
 needs_nvcc = pytest.mark.skipif(tool("nvcc").path is None, reason="no nvcc")
 
 
