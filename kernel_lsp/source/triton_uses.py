@@ -215,7 +215,8 @@ class _Reader:
                 case ast.AnnAssign(target=target, value=value) if value is not None:
                     pairs = [(target, value)]
                 case ast.AugAssign(target=target, value=value, op=op):
-                    pairs = [(target, ast.BinOp(ast.Name(dotted(target), ast.Load()), op, value))]
+                    changed = ast.BinOp(ast.Name(dotted(target), ast.Load()), op, value)
+                    pairs = [(target, ast.fix_missing_locations(ast.copy_location(changed, node)))]
                 case ast.For(target=target, iter=value):
                     pairs = [(target, value)]
                 case _:
@@ -329,9 +330,9 @@ class _Reader:
         waiting = [value]
         while waiting:
             match waiting.pop():
-                case ast.Name(id=name) if name not in seen:
+                case ast.Name(id=name) as use if name not in seen:
                     seen.add(name)
-                    waiting += self._values.get(name, ())
+                    waiting += [value for value in self._values.get(name, ()) if not _is_later_change(name, value, use)]
                 case ast.BinOp(left=left, right=right):
                     waiting += (left, right)
                 case ast.IfExp(body=left, orelse=right):
@@ -497,6 +498,13 @@ class _Reader:
                     self._tested(value)
             case _:
                 pass
+
+
+def _is_later_change(name: str, value: ast.expr, use: ast.Name) -> bool:
+    """Return True if a value is made of what its name held before, further down than a use of that name."""
+    if (value.end_lineno or 0) < use.lineno:
+        return False
+    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(value))
 
 
 def _program_axes(nodes: Iterable[ast.AST]) -> frozenset[str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec, spec_from_file_location
+from io import StringIO
 from pathlib import Path
 from types import ModuleType
 
@@ -139,8 +140,8 @@ def _announced(text: str, path: Path) -> tuple[StandIn, ModuleName]:
 
 
 def show_lines(text: str, path: Path) -> None:
-    """Make tracebacks and `inspect.getsource` show the lines of a text for a file."""
-    linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
+    """Make tracebacks and `inspect.getsource` show the lines of a text for a file, ended as Python reads them."""
+    linecache.cache[str(path)] = (len(text), None, StringIO(text, newline=None).readlines(), str(path))
 
 
 def broken_packages(path: Path) -> list[tuple[Path, BaseException]]:

@@ -41,7 +41,7 @@ from kernel_lsp.compiler.triton.parameter_types import (
 )
 from kernel_lsp.compiler.triton.partial_module import PartialModule
 from kernel_lsp.compiler.triton.precompile import Usage
-from kernel_lsp.compiler.triton.renamed import advice_on
+from kernel_lsp.compiler.triton.renamed import advice_on, advice_on_keywords
 from kernel_lsp.compiler.triton.unknown import Unknown
 from kernel_lsp.device.device import Device
 from kernel_lsp.errors import WorkloadError
@@ -299,6 +299,8 @@ def _try(one: _Loaded, launch: LaunchArguments, source: SourceFile, attempt: Att
     types: tuple[str, ...] = ()
     try:
         with blame(source.path, "it does not compile"):
+            if (old := advice_on_keywords(one.tree)) and (keywords := one.tree.args.kwarg) is not None:
+                raise WorkloadError(old, source.path, one.line + keywords.lineno - 1)
             types = (*((one.without,) if one.without else ()), *one.guesses)
             types += tuple(p.text for p in _parameters(one, launch, attempt, setting) if p.known is From.GUESS)
             _launch(one, launch, attempt, setting)
@@ -366,6 +368,8 @@ def _launch(one: _Loaded, launch: LaunchArguments, attempt: Attempt, setting: _S
 def _is_certain(error: WorkloadError, one: _Loaded) -> bool:
     """Return True if Triton's error holds for any types: an unknown name, or a construct that Triton lacks."""
     cause: BaseException | None = error.__cause__
+    if one.tree.args.kwarg is not None:
+        return True
     while cause is not None:
         text = str(getattr(cause, "error_message", None) or cause)
         if isinstance(cause, UnsupportedLanguageConstruct):

@@ -3,7 +3,8 @@
 Worker processes only. A kernel needs its imports, its constants and the functions it calls; its file may also import
 packages that are not installed, run a benchmark, or want a GPU. A name's value is computed when it is first asked for:
 the top-level statements that bind it are executed, after those that bind the names they use. Imports of files of the
-same project are partial modules too: no package's `__init__` is executed for one function in it.
+same project are partial modules too: no package's `__init__` is executed for one function in it. Kernels that stand in
+a `try` have its other statements executed one by one as well, since its handlers would hide why one failed.
 
 A name from a module that is not installed is `Unknown`: code that does not need its value still loads. If a top-level
 `if` tests such a name, the first branch that can be executed is taken, and that is recorded as a guess.
@@ -14,7 +15,7 @@ import __future__
 import ast
 import builtins
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,7 +60,8 @@ class PartialModule:
         sys.modules[self._module.__name__] = self._module  # dataclasses and Triton look for it there
         with blame(path, "it cannot be parsed"):
             tree = python_ast(text)
-        self._statements = [n for n in tree.body if not (isinstance(n, ast.If) and ast.dump(n.test) == _MAIN)]
+        inner = _flat(tree.body, lambda node: isinstance(node, ast.Try) and _defines_kernels(node.body))
+        self._statements = [n for n in inner if not (isinstance(n, ast.If) and ast.dump(n.test) == _MAIN)]
         self._statements += _around_kernels(self._statements)
         future = [n for n in tree.body if isinstance(n, ast.ImportFrom) and n.module == "__future__"]
         self._flags = sum(getattr(__future__, one.name).compiler_flag for node in future for one in node.names)
@@ -366,19 +368,24 @@ def _around_kernels(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
     found: list[ast.stmt] = []
     for node in statements:
         if isinstance(node, ast.FunctionDef) and not _is_marked(node):
-            inner = [*_flat(node.body)]
-            if any(isinstance(one, ast.FunctionDef) and _is_marked(one) for one in inner):
+            inner = [*_flat(node.body, lambda one: isinstance(one, (ast.With, ast.Try)))]
+            if _defines_kernels(inner):
                 found += [one for one in inner if (names := _bound(one)) and taken.isdisjoint(names)]
     return found
 
 
-def _flat(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements of a function, those within its `with` and `try` blocks by themselves."""
+def _flat(statements: Sequence[ast.stmt], opens: Callable[[ast.stmt], bool]) -> Iterator[ast.stmt]:
+    """Yield statements, those within the `with` and `try` blocks that `opens` holds for by themselves."""
     for node in statements:
-        if isinstance(node, (ast.With, ast.Try)):
-            yield from _flat(node.body)
+        if isinstance(node, (ast.With, ast.Try)) and opens(node):
+            yield from _flat(node.body, opens)
         else:
             yield node
+
+
+def _defines_kernels(statements: Sequence[ast.stmt]) -> bool:
+    """Return True if one of the statements is a function that a decorator makes Triton's."""
+    return any(isinstance(one, ast.FunctionDef) and _is_marked(one) for one in statements)
 
 
 def _is_marked(function: ast.FunctionDef) -> bool:

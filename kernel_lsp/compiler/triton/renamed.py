@@ -3,6 +3,7 @@
 Worker processes only. Works with Triton 3.6 and 3.7.
 """
 
+import ast
 import re
 
 from triton.language.extra import libdevice
@@ -14,6 +15,14 @@ _DESCRIPTORS = {
     "_experimental_descriptor_load": "descriptor.load([...])",
     "_experimental_descriptor_store": "descriptor.store([...], value)",
 }
+
+
+def advice_on_keywords(function: ast.FunctionDef) -> str:
+    """Return what to write for a kernel's `**meta`, which Triton 1 filled with constants; empty if it has none."""
+    if function.args.kwarg is None:
+        return ""
+    name = function.args.kwarg.arg
+    return f"Triton 3 passes no `**{name}`: declare each of its constants, as `BLOCK: tl.constexpr`"
 
 
 def advice_on(message: str) -> str:

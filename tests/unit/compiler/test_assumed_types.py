@@ -404,6 +404,14 @@ def grouped(x, BLOCK: tl.constexpr, GROUP: tl.constexpr = 128):
     i = tl.arange(0, BLOCK)
     values = tl.load(x + i[:, None] * BLOCK + i[None, :]).reshape(BLOCK, BLOCK // GROUP, GROUP)
     tl.store(x + i, tl.sum(tl.sum(values, 2), 1))
+
+@triton.jit
+def dequantised(codes, factors, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    values = tl.load(codes + i)
+    values = (values >> 4) & 15
+    values = values * tl.load(factors + i)
+    tl.store(out + i, values)
 """
 
 
@@ -417,6 +425,7 @@ def test_the_bits_and_indices_that_helpers_take_make_integers_of_what_is_loaded(
     assert "x: *bf16" in assumed["typed"].types
     assert {"BLOCK=64", "PER_TH=64"} <= set(assumed["product"].types)
     assert "BLOCK=128" in assumed["grouped"].types
+    assert {"codes: *i32", "factors: *fp32"} <= set(assumed["dequantised"].types), "only what is loaded is shifted"
 
 
 def test_kernels_that_a_function_defines_are_compiled(tmp_path: Path) -> None:
@@ -437,6 +446,36 @@ def test_kernels_that_a_function_defines_are_compiled(tmp_path: Path) -> None:
     assert assumed["ones"].compiled, assumed["ones"].problem
     assert not assumed["sized"].compiled
     assert "block" in assumed["sized"].problem
+
+
+def test_kernels_in_a_try_are_compiled_without_what_fails_there(tmp_path: Path) -> None:
+    """Its lines end as on Windows, which Triton's own reading of an indented function would trip over."""
+    text = (
+        "try:\n"
+        "    import triton\n    import triton.language as tl\n"
+        "    class Tuner(triton.NoSuchThing):\n        pass\n\n"
+        "    @Tuner\n    @triton.jit\n"
+        "    def tuned(x, BLOCK: tl.constexpr):\n\n        tl.store(x + tl.arange(0, BLOCK), 1.0)\n\n"
+        "    @triton.jit\n    def plain(x):\n\n        tl.store(x, 1.0)\n"
+        "except Exception:\n    print('no Triton')\n"
+    )
+    _, assumed = built(tmp_path, text.replace("\n", "\r\n"))
+    assert assumed["plain"].compiled, assumed["plain"].problem
+    assert assumed["tuned"].compiled, assumed["tuned"].problem
+    assert "without its decorators" in assumed["tuned"].types[0]
+    assert "NoSuchThing" in assumed["tuned"].types[0]
+
+
+def test_constants_that_triton_1_took_from_keywords_are_an_error_at_their_line(tmp_path: Path) -> None:
+    made, assumed = built(
+        tmp_path,
+        "import triton\nimport triton.language as tl\n\n"
+        "@triton.jit\ndef k(\n    x,\n    **meta\n):\n    tl.store(x + tl.arange(0, meta['BLOCK']), 1.0)\n\n"
+        "def host(x):\n    k[(1,)](x, BLOCK=64)\n",
+    )
+    (error,) = made.build.diagnostics
+    assert (error.line, error.message) == (7, assumed["k"].problem)
+    assert error.message.startswith("Triton 3 passes no `**meta`")
 
 
 def test_the_limits_of_a_type_are_numbers(tmp_path: Path) -> None:
