@@ -39,7 +39,7 @@ def can_be_given(value):
 def signature(value):
     """Return the signature of a call: forms of tensors, types of numbers, all other values as they are."""
     if _is_tensor(value):
-        return (str(value.dtype), tuple(value.shape), value.stride(), value.data_ptr() % 16)
+        return value.dtype, value.shape, value.stride(), value.data_ptr() % 16
     if isinstance(value, (tuple, list)):
         return tuple(map(signature, value))
     if isinstance(value, (int, float)) and not isinstance(value, bool):

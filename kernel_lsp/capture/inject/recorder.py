@@ -33,7 +33,7 @@ class _State:
         self.only = [name for name in os.environ.get("KERNEL_LSP_CAPTURE_KERNELS", "").split("\n") if name]
         self.files = {}  # of Triton functions: their text when first seen
         self.functions, self.kernels, self.generated = {}, {}, {}
-        self.rebound = {}
+        self.rebound, self.watched, self.codes = {}, {}, {}
         self.errors, self.on, self.launches = [], True, 0
         self.left = int(os.environ.get("KERNEL_LSP_CAPTURE_AFTER", 0))  # launches before recording begins
         self.window, self.opened = float(os.environ.get("KERNEL_LSP_CAPTURE_WINDOW", 0)), None
@@ -68,7 +68,7 @@ def _guarded(function):
 class _Call:
     """A call of a watched function that has not returned."""
 
-    __slots__ = ("began", "case", "code", "kernels", "late", "record", "values", "versions")
+    __slots__ = ("began", "case", "code", "forms", "kernels", "late", "record", "values", "versions")
 
     def __init__(self, code, values, late):
         self.code, self.values, self.late = code, values, late
@@ -77,7 +77,13 @@ class _Call:
         for name, value in values.items():
             if tensor is not None and isinstance(value, tensor):
                 self.versions[name] = value._version
-        self.record, self.case, self.kernels, self.began = None, None, [], time.perf_counter()
+        self.record, self.case, self.kernels, self.forms = None, None, [], None
+        self.began = time.perf_counter()
+
+    def signature(self):
+        if self.forms is None:
+            self.forms = tuple(map(_described().signature, self.values.values()))
+        return self.forms
 
 
 def _tensor_type():
@@ -92,7 +98,12 @@ def _calls():
 
 
 def _is_watched(code):
-    return code.co_filename in STATE.files and not code.co_flags & _UNWATCHED and not code.co_name.startswith("<")
+    if id(code) in STATE.watched:
+        return True
+    if code.co_filename in STATE.files and not code.co_flags & _UNWATCHED and not code.co_name.startswith("<"):
+        STATE.watched[id(code)] = code  # kept, so that no other code gets its id
+        return True
+    return False
 
 
 def _arguments(code, variables):
@@ -105,18 +116,20 @@ def _arguments(code, variables):
 
 @_guarded
 def _entered(code, frame):
-    _calls().append(_Call(code, _arguments(code, frame.f_locals), False))
+    _calls().append(_Call(code, dict(frame.f_locals), False))  # as it begins, it has no other variables
 
 
 @_guarded
 def _left(code, returned, whole):
     calls = _calls()
-    while any(call.code is code for call in calls):
-        call = calls.pop()
-        if call.code is code:
-            if whole:
-                _finish(call, returned)
+    if not calls or calls[-1].code is not code:
+        if all(call.code is not code for call in calls):
             return
+        while calls[-1].code is not code:
+            calls.pop()
+    call = calls.pop()
+    if whole:
+        _finish(call, returned)
 
 
 def _profile(frame, event, argument):
@@ -127,8 +140,11 @@ def _profile(frame, event, argument):
         _left(frame.f_code, argument, True)
 
 
-def _watch_calls():
-    """Watch the calls of this thread; with `sys.monitoring` those of all threads."""
+def _watch_calls(*, anew=False):
+    """Watch the calls of this thread; with `sys.monitoring` those of all threads.
+
+    With `anew` calls that nobody wanted to hear of are looked at once more. Each function of the program pays for that.
+    """
     monitoring = getattr(sys, "monitoring", None)
     if monitoring is None:
         if sys.getprofile() is None:
@@ -136,7 +152,8 @@ def _watch_calls():
             threading.setprofile(_profile)
         return
     if STATE.watching:
-        monitoring.restart_events()
+        if anew:
+            monitoring.restart_events()
         return
     STATE.watching = True
     tool = next((i for i in (4, 3, 5, 2) if monitoring.get_tool(i) is None), None)
@@ -200,7 +217,7 @@ def _defined(jit):
         return
     with open(file, encoding="utf-8", errors="replace") as opened:
         STATE.files[file] = opened.read()
-    _watch_calls()
+    _watch_calls(anew=True)
 
 
 @_guarded
@@ -211,9 +228,10 @@ def _launched(jit):
         return
     STATE.launches += 1
     name, file = jit.fn.__name__, code.co_filename
-    kernel = STATE.kernels.setdefault(
-        (file, name), dict(file=file, name=name, line=code.co_firstlineno, launches=0, why="")
-    )
+    kernel = STATE.kernels.get((file, name))
+    if kernel is None:
+        kernel = dict(file=file, name=name, line=code.co_firstlineno, launches=0, why="")
+        STATE.kernels[file, name] = kernel
     kernel["launches"] += 1
     if file not in STATE.files or (STATE.only and not any(part in name for part in STATE.only)):
         return
@@ -233,14 +251,9 @@ def _launched(jit):
 def _caller(file):
     """Return the innermost call of a callable function of the kernel's file, else the reason why there is none."""
     calls = _calls()
-    seen = {call.code for call in calls}
-    frame, late = sys._getframe(1), []
-    while frame is not None:  # calls that began before this thread was watched
-        if frame.f_code.co_filename == file and frame.f_code not in seen and _is_watched(frame.f_code):
-            late.append(_Call(frame.f_code, _arguments(frame.f_code, frame.f_locals), True))
-        frame = frame.f_back
-    if late:
-        calls[:0] = reversed(late)
+    if getattr(_local, "files", 0) != len(STATE.files):
+        _local.files = len(STATE.files)
+        calls[:0] = _begun_before(calls)
     why = f"no function of {os.path.basename(file)} launches it"
     for call in reversed(calls):
         if call.code.co_filename == file:
@@ -251,12 +264,29 @@ def _caller(file):
     return None, why
 
 
+def _begun_before(calls):
+    """Return the calls, outermost first, that began before this thread was watched, or their files were."""
+    seen = {call.code for call in calls}
+    frame, late = sys._getframe(1), []
+    while frame is not None:
+        if frame.f_code not in seen and _is_watched(frame.f_code):
+            late.append(_Call(frame.f_code, _arguments(frame.f_code, frame.f_locals), True))
+        frame = frame.f_back
+    return late[::-1]
+
+
 def _unusable(call):
     code = call.code
-    if getattr(code, "co_qualname", code.co_name) != code.co_name or not _is_global(code):
-        return "it is not a function of the module"
-    if code.co_flags & _VARIADIC:
-        return "it takes *args or **kwargs"
+    if call.record is not None:
+        return None
+    known = STATE.codes.get(id(code))
+    if known is None:  # a dict of codes would hash all that is in them, again and again
+        known = STATE.codes[id(code)] = code, _unusable_function(code)
+    if known[1] is not None:
+        return known[1]
+    function = STATE.functions.get((code.co_filename, code.co_name))
+    if function is not None and call.signature() in function["signatures"]:
+        return None
     for name, value in call.values.items():
         if not _described().can_be_given(value):
             return f"its argument `{name}` is a {type(value).__name__}"
@@ -265,7 +295,13 @@ def _unusable(call):
     return None
 
 
-@functools.cache
+def _unusable_function(code):
+    """Return why a function cannot be called again, whatever its arguments; None if it can."""
+    if getattr(code, "co_qualname", code.co_name) != code.co_name or not _is_global(code):
+        return "it is not a function of the module"
+    return "it takes *args or **kwargs" if code.co_flags & _VARIADIC else None
+
+
 def _is_global(code):
     """Return True if the module of its file has this code's function under its name."""
     for module in list(sys.modules.values()):
@@ -301,16 +337,20 @@ def _described():
 def _begin(call):
     code = call.code
     key = (code.co_filename, code.co_name)
-    function = STATE.functions.setdefault(
-        key, dict(file=key[0], name=key[1], line=code.co_firstlineno, calls=0, seconds=0.0, dropped=0, signatures={})
-    )
-    signature = repr([(name, _described().signature(value)) for name, value in call.values.items()])
-    record = function["signatures"].get(signature)
+    function = STATE.functions.get(key)
+    if function is None:
+        function = dict(
+            file=key[0], name=key[1], line=code.co_firstlineno, calls=0, seconds=0.0, dropped=0, signatures={}
+        )
+        STATE.functions[key] = function
+    record = function["signatures"].get(call.signature())
     if record is None:
         if len(function["signatures"]) >= MOST_SIGNATURES:
             call.record = (function, None)
             return
-        record = function["signatures"][signature] = dict(number=len(function["signatures"]), count=0, seconds=0.0)
+        record = function["signatures"][call.signature()] = dict(
+            number=len(function["signatures"]), count=0, seconds=0.0
+        )
         if not _in_a_graph():
             before = time.perf_counter()
             call.case = _described().describe_arguments(call.values)
