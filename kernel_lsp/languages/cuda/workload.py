@@ -117,8 +117,11 @@ def _holding(argument: Argument, body: str) -> Argument:
 
 
 def _unguarded(extents: Sequence[str], body: str) -> list[str]:
-    """Return the sizes that no index is compared with: what is moved in whole blocks has to be made of these."""
-    return [one for one in extents if not re.search(rf"(?:<|>=|%|\bmin\s*\([^;]*)\s*\(?\s*{one}\b", body)]
+    """Return the sizes that no index is compared with: what is moved in whole blocks has to be made of these.
+
+    A comparison that is off by one counts: with whole blocks nothing would show it.
+    """
+    return [one for one in extents if not re.search(rf"(?:<=?|(?<!-)>=?|%|\bmin\s*\([^;]*)\s*\(?\s*{one}\b", body)]
 
 
 def _square(arguments: Sequence[Argument], extents: Sequence[str], body: str) -> tuple[str, ...]:

@@ -489,6 +489,13 @@ def test_sizes_that_no_index_is_compared_with_are_whole_blocks() -> None:
     assert "dict(N=64, K=13)," in text, "nothing holds a thread back from the last rows"
 
 
+@pytest.mark.parametrize("guard", ["if (i < n)", "if (i <= n)", "if (i > n) return;"])
+def test_a_test_that_is_off_by_one_is_one_too(guard: str) -> None:
+    signature = "__global__ void scale(const float* x, float* y, int n) "
+    text = draft(signature + FLAT.replace("GUARD", guard))
+    assert "dict(n=7)," in text, "whole blocks would hide that it goes one too far"
+
+
 def test_tensors_are_large_enough_for_any_of_many_sizes() -> None:
     body = "{ int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < B * T * C) y[i] = x[i] + bias[i % C]; }"
     text = draft(
