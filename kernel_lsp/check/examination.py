@@ -195,7 +195,7 @@ async def _run(harness: Harness, built: Built, notes: _Notes, steps: _Steps, *, 
         await harness.open()
         _say_what_is_right(harness, notes)
         subject = await harness.enter(harness.target.baseline, built)
-        if harness.gpu is None and await drawing.least_bytes(harness) > policy.EMULATED_CASE_BYTES:
+        if harness.gpu is None and (await drawing.smallest_case(harness))[1] > policy.EMULATED_CASE_BYTES:
             await _run_blocks(harness, subject, notes, only_emulated=only_emulated)
             return
         tell = partial(steps.inputs, harness.cases)

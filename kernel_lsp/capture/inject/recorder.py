@@ -33,7 +33,8 @@ class _State:
         self.only = [name for name in os.environ.get("KERNEL_LSP_CAPTURE_KERNELS", "").split("\n") if name]
         self.files = {}  # of Triton functions: their text when first seen
         self.functions, self.kernels, self.generated = {}, {}, {}
-        self.rebound, self.watched, self.codes = {}, {}, {}
+        # By the ids of codes: to hash a code takes all that is in it. Whatever is in the others is watched.
+        self.watched, self.unusable, self.rebound = {}, {}, {}
         self.errors, self.on, self.launches = [], True, 0
         self.left = int(os.environ.get("KERNEL_LSP_CAPTURE_AFTER", 0))  # launches before recording begins
         self.window, self.opened = float(os.environ.get("KERNEL_LSP_CAPTURE_WINDOW", 0)), None
@@ -122,14 +123,12 @@ def _entered(code, frame):
 @_guarded
 def _left(code, returned, whole):
     calls = _calls()
-    if not calls or calls[-1].code is not code:
-        if all(call.code is not code for call in calls):
+    for at in reversed(range(len(calls))):
+        if (call := calls[at]).code is code:
+            del calls[at:]
+            if whole:
+                _finish(call, returned)
             return
-        while calls[-1].code is not code:
-            calls.pop()
-    call = calls.pop()
-    if whole:
-        _finish(call, returned)
 
 
 def _profile(frame, event, argument):
@@ -276,14 +275,13 @@ def _begun_before(calls):
 
 
 def _unusable(call):
-    code = call.code
     if call.record is not None:
         return None
-    known = STATE.codes.get(id(code))
-    if known is None:  # a dict of codes would hash all that is in them, again and again
-        known = STATE.codes[id(code)] = code, _unusable_function(code)
-    if known[1] is not None:
-        return known[1]
+    code = call.code
+    if id(code) not in STATE.unusable:
+        STATE.unusable[id(code)] = _unusable_function(code)
+    if (why := STATE.unusable[id(code)]) is not None:
+        return why
     function = STATE.functions.get((code.co_filename, code.co_name))
     if function is not None and call.signature() in function["signatures"]:
         return None
@@ -314,12 +312,12 @@ def _is_global(code):
 
 
 def _rebound(code):
-    if code not in STATE.rebound:
+    if id(code) not in STATE.rebound:
         names = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
         stored = (i.argval for i in dis.get_instructions(code) if i.opname.startswith(("STORE_FAST", "DELETE_FAST")))
         flat = (n for value in stored for n in (value if isinstance(value, tuple) else (value,)))
-        STATE.rebound[code] = [n for n in flat if n in names]
-    return STATE.rebound[code]
+        STATE.rebound[id(code)] = [n for n in flat if n in names]
+    return STATE.rebound[id(code)]
 
 
 def _described():

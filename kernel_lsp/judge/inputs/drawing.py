@@ -19,16 +19,17 @@ async def draw(harness: Harness, case: int, family: str, number: int = 0) -> Dra
 
 async def rehearse_reference(harness: Harness) -> Draw:
     """Return plain inputs of the smallest decisive case, once the reference has run on them."""
-    sizes = await harness.oracle(InputSizes())
-    smallest = await draw(harness, min(harness.workload.decisive, key=lambda case: sizes[case]), PLAIN)
+    case, _ = await smallest_case(harness)
+    smallest = await draw(harness, case, PLAIN)
     await harness.oracle(RehearseReference(key=smallest.key))
     return smallest
 
 
-async def least_bytes(harness: Harness) -> int:
-    """Return the bytes that the inputs of the smallest decisive case take."""
+async def smallest_case(harness: Harness) -> tuple[int, int]:
+    """Return the decisive case with the smallest inputs, and the bytes that these take."""
     sizes = await harness.oracle(InputSizes())
-    return min(sizes[case] for case in harness.workload.decisive)
+    case = min(harness.workload.decisive, key=lambda case: sizes[case])
+    return case, sizes[case]
 
 
 async def fresh(harness: Harness, like: Draw, seed: int, family: str = "") -> Draw:

@@ -284,8 +284,8 @@ class FinalLooks:
         try:
             await harness.open()
             subject = await harness.enter(self.baseline.candidate, self.baseline.built)
-            others = OtherSizesCheck(harness, subject)
-            if await drawing.least_bytes(harness) > policy.EMULATED_WHOLE_BYTES:
+            others, (_, least) = OtherSizesCheck(harness, subject), await drawing.smallest_case(harness)
+            if least > policy.EMULATED_WHOLE_BYTES:
                 return _Emulated(harness, None, subject, others)  # a run would hold the gain up for a minute
             profile = await measure_baseline(harness, subject)
             if (broken := profile.findings.ruling) is None:
