@@ -16,10 +16,11 @@ KEPT_BYTES = 1 << 20
 STRUCTURED = 1 << 22
 """Most elements among which structure is searched."""
 QUANTILES = 32
+_TENSORS = torch.Tensor, torch.nn.Parameter
 
 
 def _is_tensor(value):
-    return type(value) in (torch.Tensor, torch.nn.Parameter)
+    return type(value) in _TENSORS
 
 
 def _is_triton_type(value):
@@ -38,7 +39,7 @@ def can_be_given(value):
 
 def signature(value):
     """Return the signature of a call: forms of tensors, types of numbers, all other values as they are."""
-    if _is_tensor(value):
+    if type(value) in _TENSORS:  # as `_is_tensor` has it; each call of the program waits for this
         return value.dtype, value.shape, value.stride(), value.data_ptr() % 16
     if isinstance(value, (tuple, list)):
         return tuple(map(signature, value))
@@ -162,7 +163,7 @@ def mutated(described, values, versions):
     found = []
     for name, argument in described.items():
         for path, tensor, before in _tensors(name, values[name], argument):
-            if checksum(tensor) != before or versions.get(path, tensor._version) != tensor._version:
+            if checksum(tensor) != before or (path in versions and versions[path] != tensor._version):
                 found.append(path)
     return found
 

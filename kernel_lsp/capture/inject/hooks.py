@@ -10,7 +10,7 @@ import _kernel_lsp_recorder as recorder
 def _around(original):
     @functools.wraps(original)
     def run(self, *args, **kwargs):
-        if kwargs.get("warmup") or getattr(recorder._local, "tuning", 0):
+        if recorder._local.here.tuning or kwargs.get("warmup"):
             return original(self, *args, **kwargs)
         recorder._launched(self)
         begun = events.begin(self) if events.ON else None
@@ -34,11 +34,12 @@ def _after_init(original):
 def _tuning(original):
     @functools.wraps(original)
     def bench(self, *args, **kwargs):
-        recorder._local.tuning = getattr(recorder._local, "tuning", 0) + 1
+        here = recorder._local.here
+        here.tuning += 1
         try:
             return original(self, *args, **kwargs)
         finally:
-            recorder._local.tuning -= 1
+            here.tuning -= 1
 
     return bench
 
@@ -83,7 +84,7 @@ def watch_generated(module):
 
     @functools.wraps(original)
     def run(self, *args, **kwargs):
-        if not getattr(recorder._local, "tuning", 0):
+        if not recorder._local.here.tuning:
             recorder._generated(self)
         return original(self, *args, **kwargs)
 

@@ -23,8 +23,27 @@ MOST_ERRORS = 3
 WRITE_EVERY_SECONDS = 1.0
 _UNWATCHED = 0x20 | 0x80 | 0x100 | 0x200  # generators and coroutines: their frames end more than once
 _VARIADIC = 0x04 | 0x08
-_local = threading.local()
 _lock = threading.RLock()
+
+
+class _Here:
+    """State of one thread."""
+
+    __slots__ = ("busy", "calls", "files", "tuning")
+
+    def __init__(self):
+        self.busy = False  # in a hook, whose own calls are none of the program's
+        self.calls = []  # of watched functions, outermost first
+        self.files = 0  # how many were watched when its calls were last looked through
+        self.tuning = 0  # autotuners that are at their trials
+
+
+class _Local(threading.local):
+    def __init__(self):
+        self.here = _Here()
+
+
+_local = _Local()
 
 
 class _State:
@@ -34,7 +53,8 @@ class _State:
         self.files = {}  # of Triton functions: their text when first seen
         self.functions, self.kernels, self.generated = {}, {}, {}
         # By the ids of codes: to hash a code takes all that is in it. Whatever is in the others is watched.
-        self.watched, self.unusable, self.rebound = {}, {}, {}
+        self.watched, self.unusable, self.rebound, self.known = {}, {}, {}, {}
+        self.launchers = {}  # by the id of a Triton function: itself, its kernel, if its calls are described
         self.errors, self.on, self.launches = [], True, 0
         self.left = int(os.environ.get("KERNEL_LSP_CAPTURE_AFTER", 0))  # launches before recording begins
         self.window, self.opened = float(os.environ.get("KERNEL_LSP_CAPTURE_WINDOW", 0)), None
@@ -51,9 +71,10 @@ def _guarded(function):
 
     @functools.wraps(function)
     def guarded(*args):
-        if not STATE.on or getattr(_local, "busy", False):
+        here = _local.here
+        if here.busy or not STATE.on:
             return None
-        _local.busy = True
+        here.busy = True
         try:
             return function(*args)
         except Exception as error:
@@ -61,41 +82,65 @@ def _guarded(function):
             STATE.on = len(STATE.errors) < MOST_ERRORS
             return None
         finally:
-            _local.busy = False
+            here.busy = False
 
     return guarded
+
+
+class _Function:
+    """A function that launches kernels."""
+
+    def __init__(self, code):
+        self.file, self.name, self.line = code.co_filename, code.co_name, code.co_firstlineno
+        self.signatures = {}
+        self.others = _Signature(self, None)  # the calls of all signatures beyond the most that are kept
+
+    def counts(self):
+        kept = list(self.signatures.values())
+        return dict(
+            file=self.file, name=self.name, line=self.line,
+            calls=sum(one.count for one in (*kept, self.others)),
+            seconds=sum(one.seconds for one in (*kept, self.others)),
+            dropped=self.others.count, signatures={one.number: [one.count, one.seconds] for one in kept},
+        )  # fmt: skip
+
+
+class _Signature:
+    """The calls of a function with arguments of the same form."""
+
+    __slots__ = ("count", "function", "number", "seconds")
+
+    def __init__(self, function, number):
+        self.function, self.number, self.count, self.seconds = function, number, 0, 0.0
 
 
 class _Call:
     """A call of a watched function that has not returned."""
 
-    __slots__ = ("began", "case", "code", "forms", "kernels", "late", "record", "values", "versions")
+    __slots__ = ("began", "case", "code", "forms", "kernels", "known", "late", "record", "values", "versions")
 
     def __init__(self, code, values, late):
         self.code, self.values, self.late = code, values, late
-        self.versions = {}
-        tensor = _tensor_type()
-        for name, value in values.items():
-            if tensor is not None and isinstance(value, tensor):
-                self.versions[name] = value._version
         self.record, self.case, self.kernels, self.forms = None, None, [], None
+        function = STATE.known.get(id(code))
+        # What a call of the same signature is recorded in. Most calls of a program have one, and are not looked at.
+        self.known = None if function is None else function.signatures.get(self.signature())
+        self.versions = _versions(values) if self.known is None else {}
         self.began = time.perf_counter()
 
     def signature(self):
         if self.forms is None:
-            self.forms = tuple(map(_described().signature, self.values.values()))
+            form = _described().signature
+            self.forms = tuple([form(value) for value in self.values.values()])  # quicker than a generator
         return self.forms
 
 
-def _tensor_type():
-    torch = sys.modules.get("torch")
-    return getattr(torch, "Tensor", None)
-
-
-def _calls():
-    if not hasattr(_local, "calls"):
-        _local.calls = []
-    return _local.calls
+def _versions(values):
+    """Return the versions of the tensors among these by name; those of inference have none."""
+    tensor = getattr(sys.modules.get("torch"), "Tensor", ())
+    return {
+        name: value._version for name, value in values.items() if isinstance(value, tensor) and not value.is_inference()
+    }
 
 
 def _is_watched(code):
@@ -117,18 +162,20 @@ def _arguments(code, variables):
 
 @_guarded
 def _entered(code, frame):
-    _calls().append(_Call(code, dict(frame.f_locals), False))  # as it begins, it has no other variables
+    _local.here.calls.append(_Call(code, dict(frame.f_locals), False))  # as it begins, it has no other variables
 
 
 @_guarded
 def _left(code, returned, whole):
-    calls = _calls()
-    for at in reversed(range(len(calls))):
-        if (call := calls[at]).code is code:
-            del calls[at:]
-            if whole:
-                _finish(call, returned)
-            return
+    calls = _local.here.calls
+    at = len(calls) - 1
+    while at >= 0 and calls[at].code is not code:
+        at -= 1
+    if at >= 0:
+        call = calls[at]
+        del calls[at:]
+        if whole:
+            _finish(call, returned)
 
 
 def _profile(frame, event, argument):
@@ -158,10 +205,10 @@ def _watch_calls(*, anew=False):
     tool = next((i for i in (4, 3, 5, 2) if monitoring.get_tool(i) is None), None)
     if tool is None:
         return
-    events = monitoring.events
+    events, watched = monitoring.events, STATE.watched  # looked into here, as each call waits for it
 
     def started(code, _):
-        if not _is_watched(code):
+        if id(code) not in watched and not _is_watched(code):
             return monitoring.DISABLE
         frame = sys._getframe(1)
         if frame.f_code is code:
@@ -169,7 +216,7 @@ def _watch_calls(*, anew=False):
         return None
 
     def returned(code, _, value):
-        if not _is_watched(code):
+        if id(code) not in watched and not _is_watched(code):
             return monitoring.DISABLE
         _left(code, value, True)
         return None
@@ -222,45 +269,61 @@ def _defined(jit):
 @_guarded
 def _launched(jit):
     """Count a launch before it happens; describe its call's arguments if their signature is new."""
-    code = _code_of(jit)
-    if code is None or not _is_open():
+    if not _is_open():
         return
+    found = STATE.launchers.get(id(jit)) or _launcher(jit)
+    if found is None:
+        return
+    _, kernel, described = found
     STATE.launches += 1
-    name, file = jit.fn.__name__, code.co_filename
-    kernel = STATE.kernels.get((file, name))
-    if kernel is None:
-        kernel = dict(file=file, name=name, line=code.co_firstlineno, launches=0, why="")
-        STATE.kernels[file, name] = kernel
     kernel["launches"] += 1
-    if file not in STATE.files or (STATE.only and not any(part in name for part in STATE.only)):
+    if not described:
         return
-    _watch_calls()
-    call, why = _caller(file)
+    if STATE.tool is None:
+        _watch_calls()
+    call, why = _caller(kernel["file"])
     if call is None:
         kernel["why"] = why
         return
-    if name not in call.kernels:
-        call.kernels.append(name)
-    if call.record is None:
-        _begin(call)
+    if kernel["name"] not in call.kernels:
+        call.kernels.append(kernel["name"])
+    _begin(call)
     if time.perf_counter() - STATE.written > WRITE_EVERY_SECONDS:
         _write_counts()
 
 
+def _launcher(jit):
+    """Return a Triton function with its kernel's record, and True if its calls are described; None if it has no code.
+
+    With the function itself, so that no other gets its id.
+    """
+    code = _code_of(jit)
+    if code is None:
+        return None
+    name, file = jit.fn.__name__, code.co_filename
+    kernel = STATE.kernels.setdefault(
+        (file, name), dict(file=file, name=name, line=code.co_firstlineno, launches=0, why="")
+    )
+    described = file in STATE.files and (not STATE.only or any(part in name for part in STATE.only))
+    STATE.launchers[id(jit)] = jit, kernel, described
+    return STATE.launchers[id(jit)]
+
+
 def _caller(file):
     """Return the innermost call of a callable function of the kernel's file, else the reason why there is none."""
-    calls = _calls()
-    if getattr(_local, "files", 0) != len(STATE.files):
-        _local.files = len(STATE.files)
+    here = _local.here
+    calls = here.calls
+    if here.files != len(STATE.files):
+        here.files = len(STATE.files)
         calls[:0] = _begun_before(calls)
-    why = f"no function of {os.path.basename(file)} launches it"
+    why = ""
     for call in reversed(calls):
         if call.code.co_filename == file:
             unusable = _unusable(call)
             if unusable is None:
                 return call, ""
             why = f"`{call.code.co_name}`: {unusable}"
-    return None, why
+    return None, why or f"no function of {os.path.basename(file)} launches it"
 
 
 def _begun_before(calls):
@@ -275,16 +338,13 @@ def _begun_before(calls):
 
 
 def _unusable(call):
-    if call.record is not None:
+    if call.record is not None or call.known is not None:
         return None
     code = call.code
     if id(code) not in STATE.unusable:
         STATE.unusable[id(code)] = _unusable_function(code)
     if (why := STATE.unusable[id(code)]) is not None:
         return why
-    function = STATE.functions.get((code.co_filename, code.co_name))
-    if function is not None and call.signature() in function["signatures"]:
-        return None
     for name, value in call.values.items():
         if not _described().can_be_given(value):
             return f"its argument `{name}` is a {type(value).__name__}"
@@ -332,28 +392,31 @@ def _described():
     return _describe
 
 
+def _function_of(code):
+    """Return what is recorded of a code's function."""
+    function = STATE.functions.setdefault((code.co_filename, code.co_name), _Function(code))
+    STATE.known[id(code)] = function
+    return function
+
+
 def _begin(call):
-    code = call.code
-    key = (code.co_filename, code.co_name)
-    function = STATE.functions.get(key)
-    if function is None:
-        function = dict(
-            file=key[0], name=key[1], line=code.co_firstlineno, calls=0, seconds=0.0, dropped=0, signatures={}
-        )
-        STATE.functions[key] = function
-    record = function["signatures"].get(call.signature())
-    if record is None:
-        if len(function["signatures"]) >= MOST_SIGNATURES:
-            call.record = (function, None)
-            return
-        record = function["signatures"][call.signature()] = dict(
-            number=len(function["signatures"]), count=0, seconds=0.0
-        )
-        if not _in_a_graph():
-            before = time.perf_counter()
-            call.case = _described().describe_arguments(call.values)
-            call.began += time.perf_counter() - before  # which is no time of the program's
-    call.record = (function, record)
+    """Record a call that launches, if it is not; describe its arguments if its signature is new."""
+    call.record = call.record or call.known
+    if call.record is not None:
+        return
+    function = STATE.known.get(id(call.code)) or _function_of(call.code)
+    signatures = function.signatures
+    call.record = signatures.get(call.signature())  # a call of this signature may have launched since this one began
+    if call.record is not None:
+        return
+    if len(signatures) >= MOST_SIGNATURES:
+        call.record = function.others
+        return
+    call.record = signatures[call.signature()] = _Signature(function, len(signatures))
+    if not _in_a_graph():
+        before = time.perf_counter()
+        call.case = _described().describe_arguments(call.values)
+        call.began += time.perf_counter() - before  # which is no time of the program's
 
 
 def _in_a_graph():
@@ -367,22 +430,15 @@ def _in_a_graph():
 def _finish(call, returned):
     if call.record is None:
         return
-    function, record = call.record
-    seconds = time.perf_counter() - call.began
-    function["calls"] += 1
-    function["seconds"] += seconds
-    if record is None:
-        function["dropped"] += 1
-        return
-    record["count"] += 1
-    record["seconds"] += seconds
+    call.record.count += 1
+    call.record.seconds += time.perf_counter() - call.began
     if call.case is None:
         return
-    describe = _described()
+    describe, function = _described(), call.record.function
     _line(
         dict(
-            kind="case", file=function["file"], function=function["name"], number=record["number"],
-            text=STATE.files[function["file"]], arguments=call.case, kernels=call.kernels, late=call.late,
+            kind="case", file=function.file, function=function.name, number=call.record.number,
+            text=STATE.files[function.file], arguments=call.case, kernels=call.kernels, late=call.late,
             mutated=describe.mutated(call.case, call.values, call.versions), returned=describe.returned(returned),
         )
     )  # fmt: skip
@@ -408,7 +464,7 @@ def _line(document):
     with _lock:
         if os.getpid() != STATE.process:  # a fork: what its parent counted is its parent's
             STATE.process, STATE.launches = os.getpid(), 0
-            for group in (STATE.functions, STATE.kernels, STATE.generated):
+            for group in (STATE.functions, STATE.known, STATE.kernels, STATE.launchers, STATE.generated):
                 group.clear()
         path = os.path.join(STATE.folder, f"{STATE.process}.jsonl")
         with open(path, "a", encoding="utf-8") as file:
@@ -417,10 +473,7 @@ def _line(document):
 
 def _write_counts():
     STATE.written = time.perf_counter()
-    functions = [
-        dict(function, signatures={s["number"]: [s["count"], s["seconds"]] for s in function["signatures"].values()})
-        for function in list(STATE.functions.values())
-    ]
+    functions = [function.counts() for function in list(STATE.functions.values())]
     _line(
         dict(
             kind="counts", program=os.path.basename(sys.argv[0] or "python"), seconds=STATE.written - STATE.began,
@@ -451,7 +504,7 @@ def _device():
 
 
 def _at_end():
-    _local.busy = True
+    _local.here.busy = True
     # The interpreter clears this module before it stops calling it.
     if sys.getprofile() is _profile:
         sys.setprofile(None)

@@ -148,6 +148,19 @@ def test_other_ranks_are_left_alone_and_nothing_launched_is_no_failure(project: 
     assert (found.code, found.seen.kernels, found.written) == (3, (), ())
 
 
+def test_a_run_in_inference_mode_is_captured(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    program = project / "serve.py"
+    program.write_text(
+        "import torch\nfrom adding import add_into\n"
+        "with torch.inference_mode():\n    for _ in range(3):\n        add_into(torch.ones(40), torch.ones(40))\n"
+    )
+    seen = capture_program([sys.executable, str(program)], tmp_path).seen
+    assert seen.errors == ()
+    (case,) = seen.captures[0].cases
+    assert (case.count, case.mutated) == (3, ("x",))
+
+
 def test_a_line_that_was_cut_off_costs_only_itself(tmp_path: Path):
     counts = {"kind": "counts", "program": "p", "seconds": 1.0, "launches": 2, "functions": [], "generated": []}
     kernel = {"file": "/k.py", "name": "k", "line": 1, "launches": 2, "why": "because"}

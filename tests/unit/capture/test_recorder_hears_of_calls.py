@@ -26,7 +26,7 @@ recorder._watch_calls()
 
 def rebinding(a, b=2):
     a = a + 1
-    assert [call.code.co_name for call in recorder._calls()] == ["rebinding"]
+    assert [call.code.co_name for call in recorder._local.here.calls] == ["rebinding"]
     return a * b
 
 def failing(x):
@@ -38,7 +38,7 @@ try:
 except ValueError:
     pass
 assert seen[0] == ("rebinding", {{"a": 1, "b": 2}}, 4), seen
-assert recorder._calls() == [] and recorder.STATE.errors == [] and recorder.STATE.on
+assert recorder._local.here.calls == [] and recorder.STATE.errors == [] and recorder.STATE.on
 """
 
 
@@ -96,5 +96,6 @@ def test_the_time_that_a_description_takes_is_none_of_the_programs(tmp_path: Pat
     call = recorder._Call(place, {"x": 1}, False)
     recorder._begin(call)
     recorder._finish(call, None)
-    assert recorder.STATE.functions["k.py", "f"]["calls"] == 1
-    assert recorder.STATE.functions["k.py", "f"]["seconds"] < 0.2
+    counts = recorder.STATE.functions["k.py", "f"].counts()
+    assert counts["calls"] == 1
+    assert counts["seconds"] < 0.2
