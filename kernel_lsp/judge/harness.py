@@ -87,7 +87,7 @@ class Harness:
         self.launch_time = LaunchTime(settings.judge.slow_budget_s)
         self._oracle: Worker | None = None
         self._probes: Binary | None = None
-        self._warm_workers = WarmWorkers(self._start_subject, self._roomy)
+        self.warm_workers = WarmWorkers(self._start_subject, self._roomy)
         self.tools = SanitizerTools(pool, self.turns)
         self._subjects: dict[str, Worker] = {}
         self._parting: list[asyncio.Task[None]] = []
@@ -157,7 +157,7 @@ class Harness:
         """End every worker of this harness."""
         if self._parting:
             await asyncio.wait(self._parting)
-        await self._warm_workers.close()
+        await self.warm_workers.close()
         await self.tools.close()
         for worker in (*self._subjects.values(), *([self._oracle] if self._oracle else [])):
             worker.kill()
@@ -203,7 +203,7 @@ class Harness:
         parting, self._parting = self._parting, []
         for each in parting:
             await asyncio.shield(each)
-        worker = await self._warm_workers.take()
+        worker = await self.warm_workers.take()
         name, launch_time = f"{next(self.numbers)}", self.launch_time
         subject = Subject(name, candidate, built, worker, launch_time=launch_time, turns=self.turns)
         self._subjects[subject.name] = worker
@@ -356,7 +356,7 @@ class Harness:
     def refill(self) -> None:
         """Start setting up workers for later versions if few are left; not to be called while anything is timed."""
         if self.gpu:
-            self._warm_workers.refill(many=bool(self._subjects) and not self.large and not self.turns.has_company)
+            self.warm_workers.refill(many=bool(self._subjects) and not self.large and not self.turns.has_company)
             if self.prepares_final_checks:
                 self.tools.refill()
 
@@ -368,12 +368,12 @@ class Harness:
 
     async def renew(self) -> None:
         """Replace the workers set up for later versions: newer ones have more imported."""
-        await self._warm_workers.close()
+        await self.warm_workers.close()
         self.refill()
 
     async def settle(self) -> None:
         """Wait until no worker or tool is being set up, for that takes the GPU's time too."""
-        await self._warm_workers.settle()
+        await self.warm_workers.settle()
         await self.tools.settle()
 
     def _roomy(self) -> bool:

@@ -37,9 +37,13 @@ class WarmWorkers:
         if self._filling is None or self._filling.done():
             self._filling = start(self._fill())
 
+    def stop(self) -> None:
+        """Stop filling; a worker that is being set up still gets ready."""
+        self._most = 0
+
     async def settle(self) -> None:
         """Stop filling, and wait until no worker is being set up."""
-        self._most = 0
+        self.stop()
         if self._filling is not None:
             await asyncio.wait({self._filling})
 
@@ -57,7 +61,7 @@ class WarmWorkers:
 
     async def close(self) -> None:
         """End all workers."""
-        self._most = 0
+        self.stop()
         coming, ready = self._next, self._ready
         self._next, self._ready = None, []
         if coming is not None:

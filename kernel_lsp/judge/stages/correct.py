@@ -12,6 +12,7 @@ from kernel_lsp.judge.verdict import WEAK, CheckStatus, Outcome, Stage
 async def correct(context: Context) -> Ruling | None:
     """Check the candidate's eager launches on all inputs."""
     profile = context.measured.profile
+    context.harness.warm_workers.stop()  # each takes 0.4 s, and what is traced and timed next would wait for it
     with context.timeline.stage("correct"):
         try:
             context.findings = await check(context.harness, context.running, profile, quick=context.known)

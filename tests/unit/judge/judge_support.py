@@ -58,6 +58,7 @@ def fake_harness(**attributes: object) -> Harness:
     """A harness that has these attributes only, and names for cases."""
     known: dict[str, object] = {"cases": CASES, "large": False, "gpu": None, "bandwidth": None}
     known |= {"leave_behind": at_once, "refill": lambda: None, "turns": SessionTurns(None)}
+    known |= {"warm_workers": SimpleNamespace(stop=lambda: None)}
     known |= {"workload": LoadedWorkload(CASES, (), (0,)), "launch_time": LaunchTime()}
     known["target"] = SimpleNamespace(workload=SimpleNamespace(captured=False))
     return cast(Harness, SimpleNamespace(**known | attributes))

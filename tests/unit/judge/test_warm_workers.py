@@ -67,6 +67,27 @@ def test_a_process_that_ends_while_it_is_set_up_is_replaced(coming: bool) -> Non
     assert next(started) >= 2
 
 
+def test_a_stock_that_is_stopped_gets_the_one_under_way_and_no_more():
+    begun: list[asyncio.Future[None]] = []
+
+    async def worker() -> Any:
+        begun.append(asyncio.get_running_loop().create_future())
+        await begun[-1]
+        return await ready()
+
+    async def kept() -> int:
+        stock = WarmWorkers(lambda: worker(), lambda: True)
+        stock.refill(many=False)
+        await some_time()
+        stock.stop()
+        begun[0].set_result(None)
+        await some_time()
+        return len(stock)
+
+    assert asyncio.run(kept()) == 1
+    assert len(begun) == 1
+
+
 def test_a_process_that_cannot_be_set_up_is_not_the_versions_failure():
     async def entered() -> Any:
         harness = harness_on(141 << 30, no_worker)
@@ -101,7 +122,7 @@ def test_more_are_kept_where_much_memory_is_free(
         harness._subjects.update({str(n): cast(Any, SimpleNamespace(kill=lambda: None)) for n in range(versions)})
         harness.refill()
         await some_time()
-        kept = len(harness._warm_workers)
+        kept = len(harness.warm_workers)
         await harness.close()
         return kept
 
