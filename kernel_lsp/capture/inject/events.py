@@ -8,7 +8,8 @@ import os
 import sys
 import time
 
-import _kernel_lsp_recorder as recorder
+import _kernel_lsp_calls as calls
+import _kernel_lsp_seen as seen
 
 EVERY = 16
 MOST_WAITING = 256
@@ -19,14 +20,14 @@ _timed = {}  # name -> launches that were timed, their seconds, the shortest, th
 _waiting = []
 
 
-@recorder._guarded
+@seen.guarded
 def begin(jit):
     """Return what `end` needs if this launch is to be timed, else None."""
-    if recorder.STATE.left > 0:
+    if seen.STATE.left > 0:
         return None
     name = jit.fn.__name__
     _seen[name] = _seen.get(name, 0) + 1
-    if _seen[name] % EVERY or len(_waiting) >= MOST_WAITING or recorder._in_a_graph():
+    if _seen[name] % EVERY or len(_waiting) >= MOST_WAITING or calls.in_a_graph():
         return None
     event = sys.modules["torch"].cuda.Event
     pair = event(enable_timing=True), event(enable_timing=True)
@@ -34,7 +35,7 @@ def begin(jit):
     return name, *pair, time.perf_counter()
 
 
-@recorder._guarded
+@seen.guarded
 def end(begun):
     """Note the end of a launch that is timed."""
     name, first, last, began = begun

@@ -15,8 +15,9 @@ import sys
 import time
 import types
 
+import _kernel_lsp_calls as calls
 import _kernel_lsp_hooks as hooks
-import _kernel_lsp_recorder as recorder
+import _kernel_lsp_seen as seen
 
 _CUDA = (".cu", ".cuh")
 _SOURCES = (*_CUDA, ".cpp", ".cc", ".cxx")
@@ -53,7 +54,7 @@ def watch_built(_):
     loader.exec_module = exec_module
 
 
-@recorder._guarded
+@seen.guarded
 def _imported(module, path):
     path = os.path.abspath(path)
     installed = any(path.startswith(os.path.join(place, "")) for place in (sys.prefix, sys.base_prefix))
@@ -101,7 +102,7 @@ def _around(original, placing):
     return build
 
 
-@recorder._guarded
+@seen.guarded
 def _watch(made, placing, args, kwargs, frame):
     if inspect.ismodule(made):  # else it registered operators with torch
         _report_calls(made, placing(args, kwargs, frame))
@@ -138,7 +139,7 @@ def _placing(texts):
     def place_of(name):
         place = _defined_in(texts, name)
         if not place.why:
-            recorder.STATE.files.setdefault(place.co_filename, texts[place.co_filename])
+            seen.STATE.files.setdefault(place.co_filename, texts[place.co_filename])
         return place
 
     return place_of
@@ -175,19 +176,19 @@ def _reporting(function, place):
     return call
 
 
-@recorder._guarded
+@seen.guarded
 def _entered(place, parameters, args, kwargs):
     """Count a call before it happens, and describe its arguments if their signature is new."""
-    if not recorder._is_open():
+    if not seen.is_open():
         return None
-    state, name, file = recorder.STATE, place.co_name, place.co_filename
+    state, name, file = seen.STATE, place.co_name, place.co_filename
     state.launches += 1
     kernel = state.kernels.setdefault(
         (file, name), dict(file=file, name=name, line=place.co_firstlineno, launches=0, why=place.why)
     )
     kernel["launches"] += 1
-    if time.perf_counter() - state.written > recorder.WRITE_EVERY_SECONDS:
-        recorder._write_counts()
+    if time.perf_counter() - state.written > seen.WRITE_EVERY_SECONDS:
+        seen.write_counts()
     if place.why or (state.only and not any(part in name for part in state.only)):
         return None
     values = _named(parameters, args, kwargs)
@@ -195,16 +196,16 @@ def _entered(place, parameters, args, kwargs):
         kernel["why"] = "its arguments cannot be told apart: name them in its binding, or give it no keywords"
         return None
     for argument, value in values.items():
-        if not recorder._described().can_be_given(value):
+        if not calls.described().can_be_given(value):
             kernel["why"] = f"its argument `{argument}` is a {type(value).__name__}"
             return None
-    begun = recorder._Call(place, values, False)
+    begun = calls.Call(place, values, False)
     begun.kernels.append(name)
-    recorder._begin(begun)
+    calls.begin(begun)
     return begun
 
 
-_left = recorder._guarded(recorder._finish)
+_left = seen.guarded(calls.finish)
 
 
 def _parameters(function):

@@ -5,14 +5,15 @@ import functools
 
 import _kernel_lsp_events as events
 import _kernel_lsp_recorder as recorder
+import _kernel_lsp_seen as seen
 
 
 def _around(original):
     @functools.wraps(original)
     def run(self, *args, **kwargs):
-        if recorder._local.here.tuning or kwargs.get("warmup"):
+        if seen.LOCAL.here.tuning or kwargs.get("warmup"):
             return original(self, *args, **kwargs)
-        recorder._launched(self)
+        recorder.launched(self)
         begun = events.begin(self) if events.ON else None
         returned = original(self, *args, **kwargs)
         if begun is not None:
@@ -26,7 +27,7 @@ def _after_init(original):
     @functools.wraps(original)
     def init(self, *args, **kwargs):
         original(self, *args, **kwargs)
-        recorder._defined(self)
+        recorder.defined(self)
 
     return init
 
@@ -34,7 +35,7 @@ def _after_init(original):
 def _tuning(original):
     @functools.wraps(original)
     def bench(self, *args, **kwargs):
-        here = recorder._local.here
+        here = seen.LOCAL.here
         here.tuning += 1
         try:
             return original(self, *args, **kwargs)
@@ -56,7 +57,7 @@ def _start():
     if _once:
         return
     _once.append(True)
-    atexit.register(recorder._at_end)
+    atexit.register(recorder.at_end)
 
 
 def watch_functions(module):
@@ -84,8 +85,8 @@ def watch_generated(module):
 
     @functools.wraps(original)
     def run(self, *args, **kwargs):
-        if not recorder._local.here.tuning:
-            recorder._generated(self)
+        if not seen.LOCAL.here.tuning:
+            recorder.generated(self)
         return original(self, *args, **kwargs)
 
     cls.run = run

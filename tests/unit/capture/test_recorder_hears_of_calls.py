@@ -11,22 +11,27 @@ from typing import Any
 
 import pytest
 
-RECORDER = Path(__file__).parents[3] / "kernel_lsp/capture/inject/recorder.py"
+INJECTED = Path(__file__).parents[3] / "kernel_lsp/capture/inject"
 PYTHONS = sorted({sys.executable, *filter(None, map(shutil.which, ("python3.12", "python3.13")))})
 PROGRAM = f"""
 import importlib.util, sys
 sys.modules["torch"] = type(sys)("torch")
-spec = importlib.util.spec_from_file_location("recorder", {str(RECORDER)!r})
-recorder = sys.modules["recorder"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(recorder)
-seen = []
-recorder._finish = lambda call, value: seen.append((call.code.co_name, dict(call.values), value))
-recorder.STATE.files[__file__] = ""
+
+def part(name):
+    spec = importlib.util.spec_from_file_location(f"_kernel_lsp_{{name}}", f"{INJECTED}/{{name}}.py")
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+seen, calls, recorder = map(part, ("seen", "calls", "recorder"))
+finished = []
+calls.finish = lambda call, value: finished.append((call.code.co_name, dict(call.values), value))
+seen.STATE.files[__file__] = ""
 recorder._watch_calls()
 
 def rebinding(a, b=2):
     a = a + 1
-    assert [call.code.co_name for call in recorder._local.here.calls] == ["rebinding"]
+    assert [call.code.co_name for call in seen.LOCAL.here.calls] == ["rebinding"]
     return a * b
 
 def failing(x):
@@ -37,14 +42,14 @@ try:
     failing(3)
 except ValueError:
     pass
-assert seen[0] == ("rebinding", {{"a": 1, "b": 2}}, 4), seen
-assert recorder._local.here.calls == [] and recorder.STATE.errors == [] and recorder.STATE.on
+assert finished[0] == ("rebinding", {{"a": 1, "b": 2}}, 4), finished
+assert seen.LOCAL.here.calls == [] and seen.STATE.errors == [] and seen.STATE.on
 """
 
 
 LATE = """
 import atexit
-atexit.register(recorder._at_end)
+atexit.register(recorder.at_end)
 
 class Late:
     def __del__(self, failing=failing, error=ValueError):
@@ -77,25 +82,32 @@ def test_nothing_is_heard_and_nothing_said_when_the_interpreter_ends(python: str
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_the_time_that_a_description_takes_is_none_of_the_programs(tmp_path: Path):
-    spec = importlib.util.spec_from_file_location("_recorder_by_itself", RECORDER)
-    assert spec is not None
-    assert spec.loader is not None
-    recorder: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(recorder)
+def test_the_time_that_a_description_takes_is_none_of_the_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    seen, calls = (injected(name, monkeypatch) for name in ("seen", "calls"))
 
     def describe(_: object) -> dict[str, object]:
         time.sleep(0.3)
         return {}
 
-    recorder._describe = SimpleNamespace(
+    calls._describe = SimpleNamespace(
         signature=repr, describe_arguments=describe, mutated=lambda *_: [], returned=lambda _: 1
     )
-    recorder.STATE.folder, recorder.STATE.files = str(tmp_path), {"k.py": ""}
+    seen.STATE.folder, seen.STATE.files = str(tmp_path), {"k.py": ""}
     place = SimpleNamespace(co_filename="k.py", co_name="f", co_firstlineno=1)
-    call = recorder._Call(place, {"x": 1}, False)
-    recorder._begin(call)
-    recorder._finish(call, None)
-    counts = recorder.STATE.functions["k.py", "f"].counts()
+    call = calls.Call(place, {"x": 1}, False)
+    calls.begin(call)
+    calls.finish(call, None)
+    counts = seen.STATE.functions["k.py", "f"].counts()
     assert counts["calls"] == 1
     assert counts["seconds"] < 0.2
+
+
+def injected(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module that is put into a captured program."""
+    spec = importlib.util.spec_from_file_location(f"_kernel_lsp_{name}", INJECTED / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
