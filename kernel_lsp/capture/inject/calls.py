@@ -14,7 +14,7 @@ MOST_SIGNATURES = 64
 _describe = None  # the module beside this one, loaded with torch
 
 
-class Call:
+class BegunCall:
     """A call of a watched function that has not returned."""
 
     __slots__ = ("began", "case", "code", "forms", "kernels", "known", "late", "record", "values", "versions")
@@ -57,7 +57,7 @@ def described():
 
 def _function_of(code):
     """Return what is recorded of a code's function."""
-    function = seen.STATE.functions.setdefault((code.co_filename, code.co_name), seen.Function(code))
+    function = seen.STATE.functions.setdefault((code.co_filename, code.co_name), seen.SeenFunction(code))
     seen.STATE.known[id(code)] = function
     return function
 

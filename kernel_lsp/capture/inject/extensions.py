@@ -199,7 +199,7 @@ def _entered(place, parameters, args, kwargs):
         if not calls.described().can_be_given(value):
             kernel["why"] = f"its argument `{argument}` is a {type(value).__name__}"
             return None
-    begun = calls.Call(place, values, False)
+    begun = calls.BegunCall(place, values, False)
     begun.kernels.append(name)
     calls.begin(begun)
     return begun

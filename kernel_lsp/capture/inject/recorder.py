@@ -35,7 +35,7 @@ def _arguments(code, variables):
 @seen.guarded
 def _entered(code, frame):
     values = dict(frame.f_locals)  # as it begins, it has no other variables
-    seen.LOCAL.here.calls.append(calls.Call(code, values, False))
+    seen.LOCAL.here.calls.append(calls.BegunCall(code, values, False))
 
 
 @seen.guarded
@@ -190,7 +190,7 @@ def _begun_before(begun):
     frame, late = sys._getframe(1), []
     while frame is not None:
         if frame.f_code not in known and _is_watched(frame.f_code):
-            late.append(calls.Call(frame.f_code, _arguments(frame.f_code, frame.f_locals), True))
+            late.append(calls.BegunCall(frame.f_code, _arguments(frame.f_code, frame.f_locals), True))
         frame = frame.f_back
     return late[::-1]
 

@@ -1,4 +1,4 @@
-"""What is seen of one process of a captured program, and its file of JSON lines in the folder of the capture.
+"""Keeps what is seen of one process of a captured program, and writes its file of JSON lines.
 
 A line for each new signature of a function, and one with all counts now and then, of which the last counts. Standard
 library, and torch as the program imported it.
@@ -77,7 +77,7 @@ def guarded(function):
     return guarded
 
 
-class Function:
+class SeenFunction:
     """A function that launches kernels."""
 
     def __init__(self, code):

@@ -94,7 +94,7 @@ def test_the_time_that_a_description_takes_is_none_of_the_programs(tmp_path: Pat
     )
     seen.STATE.folder, seen.STATE.files = str(tmp_path), {"k.py": ""}
     place = SimpleNamespace(co_filename="k.py", co_name="f", co_firstlineno=1)
-    call = calls.Call(place, {"x": 1}, False)
+    call = calls.BegunCall(place, {"x": 1}, False)
     calls.begin(call)
     calls.finish(call, None)
     counts = seen.STATE.functions["k.py", "f"].counts()
