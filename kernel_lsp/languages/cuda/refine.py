@@ -1,6 +1,7 @@
 """Variants of CUDA files."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from kernel_lsp.device.device import Device
 from kernel_lsp.refine.guards.cuda_text import CudaGuards
@@ -42,6 +43,7 @@ from kernel_lsp.refine.rewrites.reductions import (
     split_columns,
     warp_shuffle,
 )
+from kernel_lsp.refine.rewrites.writing.plain_forms import plain_form
 from kernel_lsp.refine.tunables import cuda
 from kernel_lsp.refine.tunables.space import Space
 from kernel_lsp.source.candidate import Candidate
@@ -96,7 +98,16 @@ class _Cuda:
     guards: Guards | None = CudaGuards()
 
     def find_rewrites(self, base: Candidate, kernel: Kernel, device: Device) -> Iterator[Candidate]:
-        return applied(REWRITES, base, kernel, device)
+        """Yield what the rewrites propose; those that do not apply are asked again, of the kernel in plain forms."""
+        plain = plain_form(base.kernel, kernel)
+        for one in REWRITES:
+            made = applied([one], base, kernel, device)
+            first = next(made, None)
+            if first is not None:
+                yield first
+                yield from made
+            elif plain is not None:
+                yield from applied([one], replace(base, kernel=plain.file), plain.kernel, device)
 
     def find_tunables(self, base: Candidate, kernel: str, device: Device) -> Space:
         return cuda.find_tunables(base, kernel, device)

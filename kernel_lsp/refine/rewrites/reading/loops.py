@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, assigned, bare, names
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, assigned, bare, comment_free, names
 from kernel_lsp.source.text import Span
 from kernel_lsp.source.trees import field, text_of, walk
 
@@ -66,7 +66,7 @@ def _shares_out(start: str, stride: str) -> bool:
 def loop_step(update: Node, variable: str) -> Node | str | None:
     """Return by how much an update counts a variable up: an expression, or `1`; None for another kind of update."""
     if update.type == "update_expression":
-        return "1" if text_of(update) in (f"++{variable}", f"{variable}++") else None
+        return "1" if comment_free(update) in (f"++{variable}", f"{variable}++") else None
     if update.type != "assignment_expression" or text_of(field(update, "left")) != variable:
         return None
     right = field(update, "right")
