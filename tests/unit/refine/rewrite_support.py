@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import re
 import shutil
+import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -18,6 +19,9 @@ from kernel_lsp import check as checking
 from kernel_lsp.check import FileReport, find_kernel_files
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.device.device import Device, device_named
+from kernel_lsp.emulate.machine import Options, run
+from kernel_lsp.emulate.memory import Buffer, GlobalMemory
+from kernel_lsp.emulate.ptx import load
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.kernel import Kernel
@@ -110,6 +114,35 @@ def host_runner(folder: Path, text: str) -> Callable[..., None]:
         entry_point(*shape, *converted)
 
     return run
+
+
+def emulated(text: str, grid: tuple[int, int], block: tuple[int, int], *given: object) -> list[np.ndarray]:
+    """The arrays that the only kernel of a text is given, after a launch on the emulator, which must find nothing.
+
+    Other arguments are 32-bit numbers; a tuple is a struct with such members, each of which is aligned by its size.
+    """
+    program, memory, arrays = load(ptx(text).rstrip("\0")), GlobalMemory(), list[tuple[np.ndarray, Buffer]]()
+    (name,) = [name for name, function in program.functions.items() if function.entry]
+    function = program.functions[name]
+    parameters = bytearray(function.parameter_bytes)
+
+    def number(value: object) -> float:
+        if not isinstance(value, np.ndarray):
+            assert isinstance(value, int | float)
+            return value
+        allocation = memory.allocate(f"array{len(arrays)}", value.reshape(-1), initialised=True)
+        arrays.append((value, allocation))
+        return allocation.address
+
+    for one, argument in zip(function.parameters, given, strict=True):
+        values: tuple[object, ...] = argument if isinstance(argument, tuple) else (argument,)
+        kinds = ("Q" if isinstance(v, np.ndarray) else "f" if isinstance(v, float) else "i" for v in values)
+        packed = struct.pack("".join(kinds), *map(number, values))
+        at = function.parameter_offsets[one.name]
+        parameters[at : at + len(packed)] = packed
+    found = run(program, name, (*grid, 1), (*block, 1), 0, bytes(parameters), memory, Options(budget=10_000_000))
+    assert not found.findings
+    return [one.data.view(value.dtype).reshape(value.shape) for value, one in arrays]
 
 
 def unaligned(values: np.ndarray, by: int) -> np.ndarray:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from tree_sitter import Node, Parser
 
+from kernel_lsp.refine.rewrites.reading.records import struct_members
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.grammar import cuda_grammar
 from kernel_lsp.source.kernel import Kernel
@@ -286,6 +287,15 @@ class KernelTree:
             name = self._aliases[name]
         return name
 
+    def members(self, name: str) -> dict[str, str]:
+        """Return the members of a struct of the file with their types, without arrays; none for any other type."""
+        name = name.removeprefix("struct ")
+        return self._structs.get(name, self._structs.get(self.named_type(name), {}))
+
+    @cached_property
+    def _structs(self) -> dict[str, dict[str, str]]:
+        return struct_members(self.root)
+
     @cached_property
     def type_parameters(self) -> set[str]:
         """Return the names of the kernel's template parameters that are types."""
@@ -295,6 +305,7 @@ class KernelTree:
     def fresh(self, wanted: str) -> str:
         """Return `wanted`, or a numbered variant that no identifier of the file has."""
         used = {text_of(n) for n in walk(self.root) if n.type in ("identifier", "field_identifier")}
+        wanted = re.sub(r"\W+", "_", wanted)  # `a.data`, a member
         name, number = wanted, 2
         while name in used:
             name, number = f"{wanted}{number}", number + 1

@@ -12,15 +12,17 @@ from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree, bare, writte
 from kernel_lsp.source.text import Span
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
+NAMES = ("identifier", "field_expression")
+"""What may name a variable."""
 _BLOCKS = {"compound_statement", "for_statement", "lambda_expression"}
 
 
 @dataclass(eq=False)
 class CudaVariable:
-    """A parameter or a local of a kernel.
+    """A parameter or a local of a kernel, or a member of a parameter that is a struct.
 
     Attributes:
-        name: its name.
+        name: its name; of a member, `parameter.member`.
         type: type without `const` and `__restrict__`; one `*` for each level of pointer.
         declaration: statement that declares it; None for a parameter.
         value: its first value, if the declaration has one.
@@ -80,7 +82,7 @@ class Scopes:
         return tuple(found)
 
     def of(self, name: Node) -> CudaVariable | None:
-        """Return the variable that an identifier means; None for what the kernel does not declare."""
+        """Return the variable that an identifier, or `parameter.member`, means; None for what is not declared here."""
         return self.named(text_of(name), name.start_byte)
 
     def named(self, name: str, at: int) -> CudaVariable | None:
@@ -88,11 +90,11 @@ class Scopes:
         return _innermost(self.variables, name, at)
 
     def uses(self, variable: CudaVariable, within: Node) -> list[Node]:
-        """Return the identifiers in a node that mean the variable, without its declaration."""
+        """Return the names in a node that mean the variable, without its declaration."""
         return [
             n
             for n in walk(within)
-            if n.type == "identifier" and text_of(n) == variable.name and n.start_byte >= variable.start
+            if n.type in NAMES and text_of(n) == variable.name and n.start_byte >= variable.start
             if self.of(n) is variable
         ]
 
@@ -101,6 +103,15 @@ class Scopes:
             restricted, read_only = "restrict" in one.type, one.type.strip().startswith("const")
             kind, body = _declared_type(one.type, ""), self.tree.body
             yield CudaVariable(one.name, kind, None, None, body, body.start_byte, False, restricted, read_only)
+            for name, member in self._members(one.name, kind).items():
+                where = None, None, body, body.start_byte, False, False, member.startswith("const")
+                yield CudaVariable(f"{one.name}.{name}", _declared_type(member, ""), *where)
+
+    def _members(self, parameter: str, kind: str) -> dict[str, str]:
+        """Return the members of a parameter that is a struct, if the kernel changes none of them."""
+        changed = (text_of(one).split(".")[0] for one in self._changed())
+        members = self.tree.members(kind)
+        return {} if members and parameter in changed else members
 
     def _locals(self) -> Iterator[CudaVariable]:
         for node in walk(self.tree.body):
@@ -123,13 +134,13 @@ class Scopes:
                     yield CudaVariable(text_of(inner), shown, node, value, scope, at, array, *marks)
 
     def _changed(self) -> Iterator[Node]:
-        """Yield the identifiers that are assigned, counted up or down, or have their address taken."""
+        """Yield the names of what is assigned, counted up or down, or has its address taken."""
         for target in written(self.tree.body):
-            if bare(target).type == "identifier":
+            if bare(target).type in NAMES:
                 yield bare(target)
         for node in walk(self.tree.body):
             if node.type == "pointer_expression" and text_of(node).startswith("&"):
-                yield from (n for n in [bare(field(node, "argument"))] if n.type == "identifier")
+                yield from (n for n in [bare(field(node, "argument"))] if n.type in NAMES)
 
 
 def _innermost(variables: Sequence[CudaVariable], wanted: str, at: int) -> CudaVariable | None:

@@ -10,7 +10,7 @@ from tree_sitter import Node
 from kernel_lsp.refine.rewrites.reading.affine import Indices, Polynomial
 from kernel_lsp.refine.rewrites.reading.ast_cuda import bare
 from kernel_lsp.refine.rewrites.reading.loops import loop_step
-from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, Scopes
+from kernel_lsp.refine.rewrites.reading.scopes import NAMES, CudaVariable, Scopes
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _LOADS = {"__ldg", "__ldcs", "__ldcg", "__ldca", "__ldlu", "__ldcv"}
@@ -125,7 +125,7 @@ class MemoryUse:
             elif n.type == "call_expression":
                 self._check_call(n)
                 found += self._loads(n)
-            elif n.type == "identifier":
+            elif n.type in NAMES:
                 self._check_pointer(n)
             elif n.type in ("gnu_asm_expression", "lambda_expression", "new_expression", "preproc_ifdef", "preproc_if"):
                 raise NotApplicableError(n.type)
@@ -136,7 +136,7 @@ class MemoryUse:
         target = bare(field(node, "argument"))
         if target.type == "subscript_expression" and self._is_own(target):
             return None
-        if target.type == "identifier":
+        if target.type in NAMES:
             variable = self.scopes.of(target)
             if self._is_own(target):
                 return None
@@ -193,6 +193,9 @@ class MemoryUse:
             return
         if _IMPURE.match(name) or self.scopes.tree.collective(f"{name}("):
             raise NotApplicableError(f"a call of {name}")
+        given = (self.scopes.of(n) for n in field(call, "arguments").named_children if n.type == "identifier")
+        if any("*" in kind for v in given if v is not None for kind in self.scopes.tree.members(v.type).values()):
+            raise NotApplicableError("a struct with a pointer is handed on")
         short = name.split("<")[0].split("::")[-1]
         for node in walk(self.scopes.tree.root):
             macro = node.type == "preproc_function_def" and text_of(field(node, "name")) == name

@@ -1,5 +1,6 @@
 """Read and change the launches of a kernel as a whole: grid, block and arguments, in host code and in a workload."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import add, floordiv, mul, sub
@@ -18,6 +19,14 @@ from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _OPERATORS = {"+": add, "-": sub, "*": mul, "/": floordiv, "//": floordiv}
 _LISTS = ("tuple", "expression_list", "argument_list", "parameter_list", "initializer_list")
+_GIVES = {
+    "declaration": "declarator",
+    "init_declarator": "declarator",
+    "assignment_expression": "left",
+    "assignment": "left",
+    "augmented_assignment": "left",
+}
+"""Fields with the names of what nodes of C++ and Python give a value."""
 _DEPTH = 8  # of constants that stand for others
 
 
@@ -120,12 +129,21 @@ class LaunchSite:
         """Return a polynomial of parameters in terms of this launch's arguments; None if it has other unknowns."""
         text = ""
         for unknowns, n in sorted(sorted(amount.terms.items(), reverse=True), key=lambda term: term[1] < 0):
-            if any(name not in self.arguments for name in unknowns) or (n < 0 and not text):
+            given = [self._given(name) for name in unknowns]
+            if any(one is None for one in given) or (n < 0 and not text):
                 return None
-            factors = [closed(self.arguments[name]) for name in unknowns if self.arguments[name] != "1"]
+            factors = [closed(one) for one in given if one is not None and one != "1"]
             part = " * ".join([*([str(abs(n))] if abs(n) != 1 or not factors else []), *factors])
             text += (f" {'-' if n < 0 else '+'} " if text else "") + part
         return text or None
+
+    def _given(self, name: str) -> str | None:
+        """Return the argument for a parameter, or the member of one in host code; None for any other name."""
+        name, dot, member = name.partition(".")
+        argument = self.arguments.get(name)
+        if argument is None or not dot:
+            return argument
+        return None if self.python else f"{closed(argument)}.{member}"
 
     def ceil_div(self, amount: str, by: int) -> str:
         """Return the quotient rounded up, as text."""
@@ -145,7 +163,7 @@ class LaunchSite:
 
     def _with(self, node: Node, texts: list[str]) -> Edit:
         old = self.bound[node.id]
-        if old is not node and text_of(node) not in self.only:
+        if old is not node and (text_of(node) not in self.only or _changes_between(old, node, texts)):
             old = node
         kept = [text_of(n) for n in self.sizes(node)[len(texts) :]]
         joined = ", ".join([*texts, *kept])
@@ -155,6 +173,18 @@ class LaunchSite:
         if len(texts) + len(kept) == 1:
             return Edit(span_of(old), joined)
         return Edit(span_of(old), f"({joined})" if self.python else f"dim3({joined})")
+
+
+def _changes_between(value: Node, use: Node, texts: Sequence[str]) -> bool:
+    """Return True if what texts name is declared or changed behind the value of a size and ahead of its use."""
+    named = {word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text)}
+    for node in walk(function_of(use) or use):
+        key = _GIVES.get(node.type)
+        target = node.child_by_field_name(key) if key is not None else None
+        between = value.end_byte <= node.start_byte < use.start_byte
+        if between and target is not None and named & {text_of(n) for n in walk(target) if n.type == "identifier"}:
+            return True
+    return False
 
 
 def find_launches(tree: KernelTree, workload: SourceFile | None) -> list[LaunchSite] | None:
