@@ -10,6 +10,7 @@ from kernel_lsp.refine.language import RefinePart
 from kernel_lsp.refine.rewrites import Rewrite, applied
 from kernel_lsp.refine.rewrites.accesses import (
     cache_row,
+    clipped_loops,
     float_arithmetic,
     grid_stride,
     halo_tile,
@@ -72,6 +73,7 @@ REWRITES: tuple[Rewrite, ...] = (
     swap_axes.rewrite,
     row_window.rewrite,
     halo_tile.rewrite,
+    clipped_loops.rewrite,
     register_tile.rewrite,
     two_stages.rewrite,
     warpgroup_products.rewrite,

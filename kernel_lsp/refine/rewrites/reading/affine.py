@@ -13,7 +13,7 @@ from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.reading.ast_cuda import bare, expression
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, Scopes
-from kernel_lsp.source.trees import field, text_of, walk
+from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _INTEGER = re.compile(r"(-?0[xX][0-9a-fA-F]+|-?\d+)[uUlL]*")
 _NEAR = 4  # elements
@@ -103,9 +103,15 @@ _OWN_TEXT = _Given({}, None)
 
 @dataclass(frozen=True)
 class Indices:
-    """Reads the index expressions of a kernel."""
+    """Reads the index expressions of a kernel.
+
+    Attributes:
+        scopes: its variables.
+        within: node outside of which constants are unknowns, as macros are then; None to look up all.
+    """
 
     scopes: Scopes
+    within: Node | None = None
 
     def of_symbol(self, variable: CudaVariable) -> Polynomial:
         """Return a variable itself as a polynomial."""
@@ -138,6 +144,8 @@ class Indices:
         if name in given.values:
             return given.values[name]
         variable = self.scopes.named(name, node.start_byte if given.at is None else given.at)
+        if self.within is not None and not self._is_within(variable):
+            return symbol(name if variable is None else variable.symbol)
         if variable is None:
             value = self.scopes.tree.constants.get(name)
             return self._read(value, _OWN_TEXT, depth - 1) if value is not None and depth else symbol(name)
@@ -146,6 +154,10 @@ class Indices:
             if self._keeps(variable, found):
                 return found
         return symbol(variable.symbol)
+
+    def _is_within(self, variable: CudaVariable | None) -> bool:
+        declaration = variable.declaration if variable is not None else None
+        return self.within is not None and declaration is not None and span_of(self.within).holds(span_of(declaration))
 
     def _keeps(self, constant: CudaVariable, value: Polynomial) -> bool:
         """Return True if nothing that a constant was made from changes while the constant can be named."""
