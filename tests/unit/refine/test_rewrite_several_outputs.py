@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rewrite_support import host_runner, ptx, rewritten
+from rewrite_support import emulated, host_runner, ptx, rewritten
 
 from kernel_lsp.refine.rewrites.accesses.several_outputs import rewrite
 from kernel_lsp.source.candidate import Candidate
@@ -328,3 +328,85 @@ def test_products_are_left_to_tiles() -> None:
     )
     ptx(text)
     assert rewritten(rewrite, text, FILTER_LAUNCH) == []
+
+
+# The nearest of several centres: a sum within the loop over what a thread compares.
+ASSIGN = """
+__global__ void assign(const float* points, const float* centres, int* label, int n, int k, int dimensions) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) {
+        float smallest = 1e30f;
+        int best = 0;
+        for (int c = 0; c < k; c++) {
+            float bias = centres[c];
+            float distance = 0.0f;
+            for (int d = 0; d < dimensions; d++) {
+                float difference = points[d * n + i] - centres[c * dimensions + d];
+                distance += difference * difference;
+            }
+            distance = sqrtf(distance) + bias;
+            if (distance < smallest) {
+                smallest = distance;
+                best = c;
+            }
+        }
+        label[i] = best;
+    }
+}
+"""
+ASSIGN_LAUNCH = """
+def launch(module, points, centres, label, n, k, d):
+    module.assign[-(-n // 64), 64](points, centres, label, n, k, d)
+"""
+
+
+def test_sums_within_the_loop_share_what_they_load_too() -> None:
+    text = rewritten(rewrite, ASSIGN, ASSIGN_LAUNCH)[0].kernel.text
+    body = text.partition("for (int c = 0; c < k; c++) {\n")[2]
+    lines = [line.strip() for line in body.split("\n")]
+    assert lines[:4] == [
+        "float bias = centres[c];",
+        "float distance[OUTPUTS] = {};",
+        "for (int d = 0; d < dimensions; d++) {",
+        "const float centres_value = centres[c * dimensions + d];",
+    ]
+    assert "float difference = points[d * n + i] - centres_value;" in lines
+    assert "distance[output] = sqrtf(distance[output]) + bias;" in lines
+    assert "if (i < n) label[i] = best[output];" in lines
+
+
+@pytest.mark.parametrize(
+    ("index", "n", "k", "dimensions"), [("d * n + i", 137, 5, 3), ("i * dimensions + d", 1030, 4, 2)]
+)
+def test_the_nearest_stays_the_nearest(index: str, n: int, k: int, dimensions: int) -> None:
+    draw = np.random.default_rng(n)
+    given = draw.random(n * dimensions, np.float32), draw.random(k * dimensions, np.float32), np.full(n, -1, np.int32)
+    naive = ASSIGN.replace("d * n + i", index)
+    (first, second) = rewritten(rewrite, naive, ASSIGN_LAUNCH)
+    *_, right = emulated(naive, (-(-n // 64), 1), (64, 1), *given, n, k, dimensions)
+    for made, outputs in ((first, 8), (second, 4)):
+        *_, got = emulated(made.kernel.text, (-(-n // (64 * outputs)), 1), (64, 1), *given, n, k, dimensions)
+        np.testing.assert_array_equal(got, right)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("float distance = 0.0f;", "float distance; distance = 0.0f;"),  # no first value to give to each
+        ("float distance = 0.0f;", "auto distance = 0.0f;"),
+        ("d < dimensions", "d < dimensions + i"),
+        ("float bias = centres[c];", "float bias = centres[c]; n -= 1;"),
+        ("points[d * n + i]", "points[(c * n + i) * dimensions + d]"),  # rows that nobody reads again
+    ],
+)
+def test_near_misses_of_the_nearest_are_left_alone(old: str, new: str) -> None:
+    assert old in ASSIGN
+    made = rewritten(rewrite, ASSIGN.replace(old, new), ASSIGN_LAUNCH)
+    assert all("centres_value" not in one.kernel.text for one in made)
+
+
+def test_an_element_that_two_parts_load_has_one_name_at_most() -> None:
+    twice = ASSIGN.replace("sqrtf(distance) + bias;", "distance + bias * points[c * n + i] * centres[c * dimensions];")
+    twice = twice.replace("float distance = 0.0f;", "float distance = points[i] * centres[c * dimensions];")
+    for one in rewritten(rewrite, twice, ASSIGN_LAUNCH):
+        ptx(one.kernel.text)

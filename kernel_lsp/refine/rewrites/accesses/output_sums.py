@@ -9,8 +9,8 @@ from kernel_lsp.refine.rewrites.accesses.output_axes import OutputAxis
 from kernel_lsp.refine.rewrites.reading.ast_cuda import LOOPS, around
 from kernel_lsp.refine.rewrites.reading.reductions import TYPES
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, Scopes
-from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryAccess, MemoryUse, NotApplicableError
-from kernel_lsp.source.trees import field, span_of, walk
+from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryAccess, MemoryUse, NotApplicableError, serial_loop
+from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _JUMPS = ("break_statement", "continue_statement", "return_statement", "goto_statement", "labeled_statement")
 
@@ -21,15 +21,17 @@ class OutputSums:
 
     Attributes:
         axis: the numbers.
-        held: variables that each number has one of, declared ahead of the loops: those that gather, and what they need.
-        gathering: neighbouring statements within the loops that depend on the number.
+        held: variables that each number has one of: those that gather, what they need, and what one part of `gathering`
+            hands to the next.
+        gathering: neighbouring statements within the loops that depend on the number, in parts: between these begin or
+            end loops that all numbers have in common.
         tail: statements behind the loops.
         shared: loads of `gathering` that all numbers have in common.
     """
 
     axis: OutputAxis
     held: tuple[CudaVariable, ...]
-    gathering: tuple[Node, ...]
+    gathering: tuple[tuple[Node, ...], ...]
     tail: tuple[Node, ...]
     shared: tuple[MemoryAccess, ...]
 
@@ -51,8 +53,12 @@ def find_output_sums(use: MemoryUse, axis: OutputAxis) -> OutputSums:
     held = (*totals, *_needed(use, axis, loop, totals))
     depends = [axis.variable, *held[len(totals) :]]
     depends += _dependent(scopes, depends, loop)
-    gathering = _gathering(scopes, loop, [*totals, *depends])
-    _check_statements(use, loop, gathering, tail, totals)
+    parts = _parts(scopes, _gathering(scopes, loop, [*totals, *depends]), [*totals, *depends])
+    handed = tuple(_handed(scopes, loop, parts))
+    parts = tuple(filter(None, (tuple(n for n in part if all(n != v.declaration for v in handed)) for part in parts)))
+    gathering = [n for part in parts for n in part]
+    _check_statements(use, loop, gathering, tail, [*totals, *handed])
+    held = (*held, *handed)
     if any(one.declaration == v.declaration and one not in held for v in held for one in scopes.variables):
         raise NotApplicableError("a declaration of something else, too")
     uses = [n for v in (axis.variable, *held) for n in scopes.uses(v, scopes.tree.body) if n != axis.tested]
@@ -61,9 +67,9 @@ def find_output_sums(use: MemoryUse, axis: OutputAxis) -> OutputSums:
     if any(not any(place.holds(span_of(n)) for place in places) for n in uses):
         raise NotApplicableError("something else depends on the number")
     top = [n for n in scopes.tree.body.named_children if n.end_byte < block.start_byte]
-    if any(v.declaration not in (*ahead, *top) for v in held):
+    if any(v.declaration not in (*ahead, *top) for v in held if v not in handed):
         raise NotApplicableError("a sum from elsewhere")
-    values = [v.value for v in held if v.value is not None]
+    values = [v.value for v in held if v.value is not None and v not in handed]
     if axis.tested is not None and any(n.start_byte < axis.tested.start_byte and use.accesses(n) for n in values):
         raise NotApplicableError("a load ahead of the test")
     if any(a.written for n in (*ahead, *top) for a in use.accesses(n)):
@@ -72,16 +78,21 @@ def find_output_sums(use: MemoryUse, axis: OutputAxis) -> OutputSums:
     mine = [any(scopes.uses(v, a.node) for v in depends) for a in loads]
     if not totals or all(mine) or not any(scopes.uses(v, n) for v in depends for n in gathering):
         raise NotApplicableError("nothing that several outputs share")
-    if axis.tested is not None and any(_is_of_row(a) for a, own in zip(loads, mine, strict=True) if own):
+    if axis.tested is not None and any(_is_of_row(use, a, loop) for a, own in zip(loads, mine, strict=True) if own):
         raise NotApplicableError("a row for each thread, which many threads had better share")
-    shared = tuple(_shared(use, gathering, [*held, *depends]))
-    return OutputSums(axis, held, gathering, tuple(tail), shared)
+    common = [list(_shared(use, part, [*held, *depends])) for part in parts]
+    texts = [text for loaded in common for text in {text_of(one.node) for one in loaded}]
+    shared = tuple(one for loaded in common for one in loaded if texts.count(text_of(one.node)) == 1)
+    return OutputSums(axis, held, parts, tuple(tail), shared)
 
 
-def _is_of_row(access: MemoryAccess) -> bool:
-    """Return True if neighbouring threads are a row of some length apart."""
+def _is_of_row(use: MemoryUse, access: MemoryAccess, loop: Node) -> bool:
+    """Return True if neighbouring threads are a row of some length apart, which the loop walks along once."""
     step = access.offset.factor("threadIdx.x") if access.offset is not None else None
-    return step is not None and step.value is None
+    if access.offset is None or step is None or step.value is not None:
+        return False
+    counted = serial_loop(use.scopes, loop)
+    return counted is None or counted.variable.symbol in access.offset.names()
 
 
 def _needed(use: MemoryUse, axis: OutputAxis, loop: Node, totals: Sequence[CudaVariable]) -> Iterator[CudaVariable]:
@@ -145,13 +156,51 @@ def _totals(scopes: Scopes, loop: Node) -> Iterator[CudaVariable]:
 
 
 def _dependent(scopes: Scopes, marked: Sequence[CudaVariable], loop: Node) -> list[CudaVariable]:
-    """Return the variables within a loop that are made from some others."""
+    """Return the variables within a loop that are made from some others, or changed by what is."""
+    inside = [v for v in scopes.variables if v.declaration and span_of(loop).holds(span_of(v.declaration))]
+    made = {v: [n for n in (v.value, *(change.parent for change in v.changes)) if n is not None] for v in inside}
     found = [*marked]
-    for one in scopes.variables:  # in source order
-        inside = one.declaration is not None and span_of(loop).holds(span_of(one.declaration))
-        if inside and one.value is not None and any(scopes.uses(v, one.value) for v in found):
-            found.append(one)
+    while more := [v for v in inside if v not in found and any(scopes.uses(o, n) for o in found for n in made[v])]:
+        found += more
     return found[len(marked) :]
+
+
+def _parts(
+    scopes: Scopes, statements: tuple[Node, ...], marked: Sequence[CudaVariable]
+) -> tuple[tuple[Node, ...], ...]:
+    """Return neighbouring statements in parts: what is done for each number within a loop that all have in common."""
+    found: list[tuple[Node, ...]] = []
+    run: list[Node] = []
+    for node in statements:
+        if node.type != "for_statement" or not _is_common(scopes, node, marked):
+            run.append(node)
+            continue
+        found += [tuple(run), *_parts(scopes, _gathering(scopes, node, marked), marked)]
+        run = []
+    return tuple(filter(None, [*found, tuple(run)]))
+
+
+def _is_common(scopes: Scopes, loop: Node, marked: Sequence[CudaVariable]) -> bool:
+    """Return True for a loop that runs alike for all numbers."""
+    heads = [loop.child_by_field_name(key) for key in ("initializer", "condition", "update")]
+    alike = not any(scopes.uses(v, head) for v in marked for head in heads if head is not None)
+    return alike and not any(n.type in _JUMPS for n in walk(loop))
+
+
+def _handed(scopes: Scopes, loop: Node, parts: Sequence[Sequence[Node]]) -> Iterator[CudaVariable]:
+    """Yield the variables that one part declares, and another uses.
+
+    Raises:
+        NotApplicableError: one cannot be kept for each number.
+    """
+    for one in scopes.variables:
+        own = [part for part in parts if one.declaration in part]
+        others = [span_of(n) for part in parts if part not in own for n in part]
+        if not own or not any(other.holds(span_of(use)) for other in others for use in scopes.uses(one, loop)):
+            continue
+        if one.value is None or one.array or one.type.startswith("auto"):
+            raise NotApplicableError("a variable that is handed on")
+        yield one
 
 
 def _gathering(scopes: Scopes, node: Node, marked: Sequence[CudaVariable]) -> tuple[Node, ...]:

@@ -93,7 +93,7 @@ def _edits(use: MemoryUse, found: OutputSums, count: str, outputs: int) -> list[
     edits += [Edit(whole_line(text, span_of(node)), "") for node in axis.aliases]
     edits += [Edit(span_of(axis.tested), first)] if axis.tested is not None else []
     edits += [_set(use, found, words, group) for group in _declared_together(found)]
-    edits.append(_repeated(use, found, words, found.gathering))
+    edits += [_repeated(use, found, words, part) for part in found.gathering]
     if found.tail:
         edits.append(_repeated(use, found, words, found.tail, guarded=True))
     return edits
@@ -172,8 +172,11 @@ def _repeated(
 ) -> Edit:
     """Return the edit that repeats statements for each of a thread's outputs, or for those that exist."""
     start, end = nodes[0].start_byte, nodes[-1].end_byte
-    shared = {} if guarded else _names_of_shared(use, found)
-    taken = [Edit(span_of(one.node), shared[text_of(one.node)][0]) for one in found.shared if not guarded]
+    own = [one for one in found.shared if any(span_of(n).holds(span_of(one.node)) for n in nodes)]
+    shared = {
+        text: named for text, named in _names_of_shared(use, found).items() if any(text_of(n.node) == text for n in own)
+    }
+    taken = [Edit(span_of(one.node), shared[text_of(one.node)][0]) for one in own]
     numbered = guarded or any(use.scopes.uses(found.axis.variable, n) for n in nodes)
     head = (words.own if guarded else words.own_or_last) if numbered else ""
     pad = indent_at(use.scopes.tree.file.text, start)
