@@ -83,8 +83,13 @@ def test_near_misses_are_left_alone(old: str, new: str) -> None:
     assert rewritten(rewrite, text, LAUNCHES[AHEAD]) == []
 
 
-def test_a_block_of_another_shape_is_left_alone() -> None:
-    assert rewritten(rewrite, AHEAD, LAUNCHES[AHEAD].replace("(16, 8)", "(16, 16)")) == []
+@pytest.mark.parametrize("shape", ["(16, 16)", "(16, 8, 2)", "16"])
+def test_a_block_of_another_shape_is_left_alone(shape: str) -> None:
+    assert rewritten(rewrite, AHEAD, LAUNCHES[AHEAD].replace("(16, 8)", shape)) == []
+
+
+def test_a_block_may_say_that_it_has_one_layer() -> None:
+    assert rewritten(rewrite, AHEAD, LAUNCHES[AHEAD].replace("(16, 8)", "(16, 8, 1)"))
 
 
 def test_one_element_a_thread_without_a_test_goes_through_tiles() -> None:

@@ -138,7 +138,8 @@ def rewrite(
             return
         found = _find(MemoryUse(Scopes(tree)))
         sites = find_launches(tree, workload_file)
-        if sites is None or any(site.shape() != (found.size, found.rows) for site in sites):
+        blocks = {(found.size, found.rows), (found.size, found.rows, 1)}
+        if sites is None or any(site.shape() not in blocks for site in sites):
             return
         done = _through_tile(tree, found)
     except LookupError:
