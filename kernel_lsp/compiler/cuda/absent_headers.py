@@ -22,7 +22,8 @@ from kernel_lsp.source.text import Lines
 
 _ABSENT = re.compile(r"(?:could not|cannot) open source file|No such file or directory")
 _LIBRARY = re.compile(r"\b(curand|cufft|cublas|cusparse|cusolver)\w*\.h")
-_RANDOM = re.compile(r"\bcurand(?:_\w+|[A-Z]\w*)\b")
+# Of `curand_kernel.h`; not `curandGenerator_t` and `curandCreateGenerator`, which host code has of `curand.h`.
+_RANDOM = re.compile(r"\bcurand(?:\d?\s*\(|\d?_(?!kernel\.h)\w+|(?:State|DirectionVectors|Discrete)\w*)")
 RANDOM_HEADER = "curand_kernel.h"
 """Of device code alone: nothing can stand for it."""
 LEFT_OUT = "it was not compiled:"

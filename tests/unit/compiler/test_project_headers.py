@@ -246,7 +246,7 @@ def test_a_header_that_is_included_by_two_names_is_read_once(tmp_path: Path) -> 
 def test_of_a_build_that_lacks_a_header_only_that_is_told(tmp_path: Path) -> None:
     path = tmp_path / "k.cu"
     text = (
-        "#include <curand_kernel.h>\n#include <nowhere.h>\n__global__ void k(curandNowhere *s) { s->x = nowhere(1); }\n"
+        "#include <curand_kernel.h>\n#include <nowhere.h>\n__global__ void k(curandState *s) { s->x = nowhere(1); }\n"
     )
     path.write_text(text)
     build = build_cuda(SourceFile(path, text), "sm_90", spare_headers=True)

@@ -458,6 +458,13 @@ def test_128_bit_integers_are_known_to_the_compiler() -> None:
     assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
 
 
+def _without_curand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the folders in which cuRAND's device header lies on some machines."""
+    folders = tuple(one for one in include_folders() if not (one / "curand_kernel.h").is_file())
+    monkeypatch.setattr("kernel_lsp.compiler.cuda.build.include_folders", lambda: folders)
+    monkeypatch.setattr("kernel_lsp.compiler.cuda.nvrtc.include_folders", lambda: folders)
+
+
 def test_kernels_that_use_curand_are_left_out_where_its_header_is_not_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -470,9 +477,7 @@ __global__ void noisy(float* x) { curandState s; *x = noise(&s); }
 template <typename T> __global__ void open(T* x) { curandState s; *x = T(noise(&s)); }
 void run(float* x) { open<float><<<1, 32>>>(x); }
 """
-    folders = tuple(one for one in include_folders() if not (one / "curand_kernel.h").is_file())
-    monkeypatch.setattr("kernel_lsp.compiler.cuda.build.include_folders", lambda: folders)
-    monkeypatch.setattr("kernel_lsp.compiler.cuda.nvrtc.include_folders", lambda: folders)
+    _without_curand(monkeypatch)
     source = SourceFile(tmp_path / "k.cu", text)
     build, _, assumed = build_unlaunched(source, lambda names: build_cuda(source, "sm_90", names, spare_headers=True))
     assert build.binary is not None, build.log
@@ -488,6 +493,24 @@ void run(float* x) { open<float><<<1, 32>>>(x); }
         (Severity.ERROR, 2, True),
         (Severity.ERROR, 3, True),
     ]
+
+
+def test_curands_host_functions_cost_no_kernel_its_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _without_curand(monkeypatch)
+    header = """#include <curand.h>
+#include <curand_kernel.h>
+inline void fill(curandGenerator_t own, float* x) { curandGenerateUniform(own, x, 1); }
+__device__ inline void fill(float* x) { *x = 1; }
+"""
+    _ = (tmp_path / "fill.h").write_text(header)
+    text = """#include "fill.h"
+__global__ void plain(float* x) { fill(x); }
+__global__ void raw(unsigned* x, curandStateSobol32_t* s) { *x = curand(s); }
+"""
+    build = build_cuda(SourceFile(tmp_path / "k.cu", text), "sm_90", spare_headers=True)
+    assert build.binary is not None, build.log
+    assert [fact.name for fact in build.binary.kernels] == ["plain"]
+    assert [said.line for said in build.diagnostics if "device functions of cuRAND" in said.message] == [3]
 
 
 def test_variables_in_registers_are_compiled_as_other_compilers_do() -> None:
