@@ -1,4 +1,5 @@
-"""Finds the classes of a CUDA file that may be an argument of a kernel's template: class templates, and functors.
+"""Finds the classes of a CUDA file that may be an argument of a kernel's template: class templates, functors, and those
+with the members that the kernel asks for, as `Element` in `typename Traits::Element`.
 
 Of several the one with the likest name comes first: `LogSoftMaxBackwardEpilogue` for `softmax_backward`, `AddOp` for
 `Op`.
@@ -27,13 +28,15 @@ class Class:
 
     Attributes:
         name: with its namespaces.
-        parameters: how many parameters its template has; 0 of a class that is no template.
+        parameters: those of its template, as they are declared; none of a class that is no template.
         called: True if its objects can be called as functions.
+        words: the identifiers in it, its members' names among them.
     """
 
     name: str
-    parameters: int
+    parameters: tuple[str, ...]
     called: bool
+    words: frozenset[str]
 
 
 def find_classes(text: str) -> tuple[Class, ...]:
@@ -56,37 +59,47 @@ def template_argument(parameter: str, kernel: str, classes: tuple[Class, ...], a
     declared = _TEMPLATE.match(parameter)
     if declared is None:
         return None
-    wanted = _count(declared["parameters"])
-    names = [one.name for one in classes if one.parameters == wanted]
-    return _likest(kernel, parameter.split()[-1], names, attempt)
+    wanted = len(_parts(declared["parameters"]))
+    fitting = [one for one in classes if len(one.parameters) == wanted]
+    found = _likest(kernel, parameter.split()[-1], fitting, attempt)
+    return None if found is None else found.name
 
 
-def functor(parameter: str, kind: str, kernel: str, classes: tuple[Class, ...], attempt: int) -> str | None:
-    """Return a class to give for a type parameter that is called as a function, judged by its name; else None.
+def type_argument(
+    parameter: str, members: frozenset[str], kernel: str, classes: tuple[Class, ...], attempt: int
+) -> Class | None:
+    """Return a class to give for a type parameter: one with the members that the kernel asks of it, or one that can be
+    called, for a parameter with a functor's name. None for a parameter of another kind.
 
     Args:
         parameter: the name of the parameter.
-        kind: the type to fill in where the class is a template.
+        members: see `members_asked`.
         kernel: the name of the kernel.
         classes: those of its file.
         attempt: 0 for the likeliest, 1 for the next.
     """
+    if members:
+        return _likest(kernel, parameter, [one for one in classes if members <= one.words], attempt)
     if _FUNCTOR.fullmatch(parameter) is None:
         return None
-    name = _likest(kernel, parameter, [one.name for one in classes if one.called], attempt)
-    length = next((one.parameters for one in classes if one.name == name), 0)
-    return name if name is None or not length else f"{name}<{', '.join([kind] * length)}>"
+    return _likest(kernel, parameter, [one for one in classes if one.called], attempt)
 
 
-def _likest(kernel: str, parameter: str, names: list[str], attempt: int) -> str | None:
-    """Return the name that ends most as the parameter does, then the one that is most like the kernel's."""
+def members_asked(parameter: str, text: str) -> frozenset[str]:
+    """Return the members that CUDA text asks of a type parameter, as `Element` in `typename Traits::Element`."""
+    return frozenset(re.findall(rf"(?<![:\w]){parameter}\s*::\s*(?:template\s+)?(\w+)", text))
 
-    def unlike(name: str) -> tuple[int, float]:
-        pairs = zip(reversed(name.lower()), reversed(parameter.lower()), strict=False)
+
+def _likest(kernel: str, parameter: str, classes: list[Class], attempt: int) -> Class | None:
+    """Return the class whose name ends most as the parameter's does, then the one that is most like the kernel's."""
+
+    def unlike(made: Class) -> tuple[int, float]:
+        name = made.name.lower()
+        pairs = zip(reversed(name), reversed(parameter.lower()), strict=False)
         ending = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        return -ending, -SequenceMatcher(None, kernel.lower(), name.lower()).ratio()
+        return -ending, -SequenceMatcher(None, kernel.lower(), name).ratio()
 
-    ordered = sorted(names, key=unlike)
+    ordered = sorted(classes, key=unlike)
     return ordered[attempt % len(ordered)] if ordered else None
 
 
@@ -97,15 +110,16 @@ def _class(made: Declaration, code: bytes) -> Class | None:
         return None
     end = next(i for i, text in enumerate(texts) if i > at and text in (b"{}", b":", b"<"))
     headers = [token for token in made.head[:at] if token.text == b"template"]
-    parameters = _count(code[headers[-1].start : headers[-1].end].decode().partition("<")[2][:-1]) if headers else 0
+    parameters = _parts(code[headers[-1].start : headers[-1].end].decode().partition("<")[2][:-1]) if headers else ()
     names = [text.decode() for text in texts[at + 1 : end] if re.fullmatch(rb"[A-Za-z_]\w*", text) and text != b"final"]
     if not names or texts[end] == b"<" or (headers and not parameters):
         return None
     called = _CALLED.search(code, made.span.start, made.span.end) is not None
     scope = [part.decode() for part in made.scope if part]
-    return Class("::".join([*scope, names[-1]]), parameters, called)
+    words = frozenset(word.decode() for word in re.findall(rb"[A-Za-z_]\w*", code[made.span.start : made.span.end]))
+    return Class("::".join([*scope, names[-1]]), parameters, called, words)
 
 
-def _count(parameters: str) -> int:
-    """Return how many parameters a template header has; commas in brackets part none."""
-    return len(between_commas(parameters, "<([", ">)]")) if parameters.strip() else 0
+def _parts(parameters: str) -> tuple[str, ...]:
+    """Return the parameters of a template header; commas in brackets part none."""
+    return tuple(one.strip() for one in between_commas(parameters, "<([", ">)]")) if parameters.strip() else ()

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from kernel_lsp.source.cuda_classes import Class, functor, template_argument
+from kernel_lsp.source.cuda_classes import Class, template_argument, type_argument
 from kernel_lsp.source.kernel import Kernel
 from kernel_lsp.source.text import behind_brackets, between_commas
 
@@ -42,7 +42,8 @@ _ATTEMPTS: tuple[tuple[str, int | None], ...] = (
 """For each attempt the type to use for type parameters and the number for integers; None: by the parameter's name."""
 ATTEMPTS = len(_ATTEMPTS)
 _ENUMERATORS = 3  # of an enumeration, that are tried in turn
-_UNSCOPED = re.compile(r"(?<![:\w])[A-Za-z_]\w*(?!\w|\s*::)")
+_FIRST = re.compile(r"(?<![:\w])[A-Za-z_]\w*")  # of a name: `ops` of `ops::Add`
+_UNSCOPED = re.compile(rf"{_FIRST.pattern}(?!\w|\s*::)")
 _PLAIN_WORDS = frozenset(
     (
         *(
@@ -64,7 +65,8 @@ _PLAIN_WORDS = frozenset(
         *("uint8_t", "uint16_t", "uint32_t", "uint64_t"),
     )
 )
-_INDEX = re.compile(r"(?i)^i(?:nd|dx)?_?t$|idx|index|stride|offset|size")  # a type of numbers that count
+# A type of numbers that count: `IdType`, but not `IType`, which is that of an input.
+_INDEX = re.compile(r"(?i)^i(?:nd|dx)?_?t$|^id_?t(?:ype)?$|idx|index|stride|offset|size")
 
 
 def instance_of(
@@ -73,6 +75,7 @@ def instance_of(
     attempt: int,
     classes: tuple[Class, ...] = (),
     unknown: Mapping[str, str] = MappingProxyType({}),
+    asked: Mapping[str, frozenset[str]] = MappingProxyType({}),
 ) -> tuple[str, tuple[str, ...]] | None:
     """Return one instance of a template, as a launch would write it, and what was assumed for it, such as `T=float`.
 
@@ -82,12 +85,12 @@ def instance_of(
         attempt: below `ATTEMPTS`; which usual values to take.
         classes: those of the file.
         unknown: names in `told` that nothing gives a value, each with `typename` or its type.
+        asked: the members that the kernel asks of its type parameters.
 
     Returns:
         None where nothing can be assumed for a parameter: a template, of which the file has none that fits.
     """
-    kind, _ = _ATTEMPTS[attempt]
-    own = {_name_of(text) for text in kernel.template_parameters}
+    own = {*names_of(kernel)}
     arguments: list[str] = []
     assumed: list[str] = []
     for at, text in enumerate(kernel.template_parameters):
@@ -115,7 +118,8 @@ def instance_of(
         if written is None:
             name = found["name"] or ""
             if parameter.startswith(("typename", "class")) or _is_a_type(name, kernel):
-                usual = functor(name, kind, kernel.name, classes, attempt) or _usual(name, "typename", attempt)
+                fitting = type_argument(name, asked.get(name, frozenset()), kernel.name, classes, attempt)
+                usual = _usual(name, "typename", attempt) if fitting is None else _of_class(fitting, attempt)
             else:
                 usual = _usual(name, found["kind"], attempt)
             written = found["default"] or usual
@@ -143,12 +147,27 @@ def _usual(name: str, declared: str, attempt: int) -> str:
     return _value(declared, name, number, attempt % _ENUMERATORS)
 
 
+def _of_class(made: Class, attempt: int) -> str:
+    """Return a class as an argument, of a template with usual arguments of its own."""
+    given: list[str] = []
+    for text in made.parameters:
+        if (found := _TYPE.fullmatch(text) or _VALUE.fullmatch(text)) is None or found["pack"] or found["default"]:
+            break
+        given.append(_usual(found["name"] or "", found.groupdict().get("kind") or "typename", attempt))
+    return f"{made.name}<{', '.join(given)}>" if made.parameters else made.name
+
+
+def names_in_arguments(arguments: Iterable[str | None]) -> frozenset[str]:
+    """Return the names in template arguments that neither C++ nor a namespace gives a meaning, such as `scalar_t`."""
+    return frozenset(name for one in arguments for name in _UNSCOPED.findall(one or "")) - _PLAIN_WORDS
+
+
 def overload_of(kernel: Kernel, instance: str) -> str:
     """Return an expression for the instance of one of several templates of the same name, told by its parameters.
 
     It is a name where the types of the parameters depend on more than the template's arguments.
     """
-    names = [_name_of(text) for text in kernel.template_parameters]
+    names = names_of(kernel)
     given = between_commas(instance.partition("<")[2][:-1], "<([", ">)]")
     arguments = dict(zip(names, (one.strip() for one in given), strict=False))
     if any("..." in text for text in kernel.template_parameters) or len(arguments) < len(names):
@@ -158,17 +177,19 @@ def overload_of(kernel: Kernel, instance: str) -> str:
     return f"(void (*)({', '.join(plain)})){instance}"
 
 
-def scopes_of(instances: Iterable[str]) -> tuple[str, ...]:
+def scopes_of(instances: Iterable[str], *, nested: bool = False) -> tuple[str, ...]:
     """Return the namespaces of templates whose arguments are names without one: these are meant to be looked up there.
 
     Args:
         instances: as launches, or `overload_of`, write them.
+        nested: whether names with a namespace are looked up there too, as `ops` of `ops::Add`.
     """
+    looked_up = _FIRST if nested else _UNSCOPED
     found: list[str] = []
     for instance in instances:
         plain, _, arguments = without_cast(instance).partition("<")
         parts = plain.split("::")[:-1]
-        if set(_UNSCOPED.findall(arguments)) - _PLAIN_WORDS:
+        if set(looked_up.findall(arguments)) - _PLAIN_WORDS:
             found += ["::".join(parts[: at + 1]) for at in range(len(parts))]
     return tuple(dict.fromkeys(one for one in found if one))
 
@@ -176,6 +197,11 @@ def scopes_of(instances: Iterable[str]) -> tuple[str, ...]:
 def without_cast(expression: str) -> str:
     """Return the instance in an expression that `overload_of` has made."""
     return expression if not expression.startswith("(") else expression[behind_brackets(expression) :]
+
+
+def names_of(kernel: Kernel) -> tuple[str, ...]:
+    """Return the names of a kernel's template parameters."""
+    return tuple(_name_of(text) for text in kernel.template_parameters)
 
 
 def _name_of(parameter: str) -> str:

@@ -19,12 +19,12 @@ from kernel_lsp.compiler.cuda.absent_headers import LEFT_OUT
 from kernel_lsp.compiler.cuda.trials import Choice, TemplateTrials, Way, made_in, names_in
 from kernel_lsp.compiler.headers.user import UserHeader
 from kernel_lsp.source.candidate import SourceFile
-from kernel_lsp.source.cuda_classes import Class, find_classes
+from kernel_lsp.source.cuda_classes import Class, find_classes, members_asked
 from kernel_lsp.source.files import find_kernels
 from kernel_lsp.source.host_launches import HostLaunch, find_host_launches, find_named_instances
 from kernel_lsp.source.host_macros import with_launches_of_macros
 from kernel_lsp.source.kernel import Kernel
-from kernel_lsp.source.template_arguments import ATTEMPTS, instance_of, overload_of
+from kernel_lsp.source.template_arguments import ATTEMPTS, instance_of, names_in_arguments, names_of, overload_of
 from kernel_lsp.source.text import Lines
 
 _SECONDS = 75.0  # of a build's deadline; templates not compiled by then are reported as out of time
@@ -59,8 +59,8 @@ def build_unlaunched(
     launched = [launch for text in texts for launch in find_host_launches(text)]
     named = [instance for text in texts for instance in find_named_instances(text, templates)]
     written = _in_full([*launched, *named], kernels)
-    classes = find_classes(source.text)
-    ways = {at: _ways(kernels[at], written, classes) for at in open_ones}
+    classes = [one for text in (source.text, *(header.text for header in headers)) for one in find_classes(text)]
+    ways = {at: _ways(kernels[at], written, tuple(classes), source) for at in open_ones}
     alike = Counter(kernel.name for kernel in kernels)
     for at in (at for at in open_ones if alike[kernels[at].name] > 1):
         told = [replace(way, names=tuple(overload_of(kernels[at], name) for name in way.names)) for way in ways[at]]
@@ -108,18 +108,36 @@ def _is_instantiated(template: str, text: str) -> bool:
     return re.search(rf"\btemplate\s+(?!<)[^;{{}}<]*\b{template}\s*<", text) is not None
 
 
-def _ways(kernel: Kernel, written: Sequence[HostLaunch], classes: tuple[Class, ...]) -> list[Way]:
+def _ways(kernel: Kernel, written: Sequence[HostLaunch], classes: tuple[Class, ...], source: SourceFile) -> list[Way]:
     """Return the ways to compile a template, likeliest first: all instances that are launched, else assumed ones."""
     mine = [one for one in written if one.kernel.partition("<")[0] == kernel.name]
     told = tuple(dict.fromkeys(one.kernel for one in mine if one.instance))
     best = max(mine, key=lambda one: (sum(a is not None for a in _told(kernel, one)), -len(one.open)), default=None)
+    text = source.text.encode()[kernel.span.start : kernel.span.end].decode()
+    asked = {name: members_asked(name, text) for name in names_of(kernel)}
+    sources = [(_told(kernel, best), dict(best.open)), (best.arguments, {}), _doubted(kernel, best)] if best else []
     guesses = [
-        instance_of(kernel, told, attempt, classes, unknown)
-        for told, unknown in ([(_told(kernel, best), dict(best.open)), (best.arguments, {})] if best else [((), {})])
+        instance_of(kernel, given, attempt, classes, unknown, asked)
+        for given, unknown in [*sources, ((), {})]
         for attempt in range(ATTEMPTS)
     ]
     found = [Way(told)] if told else []
     return list(dict.fromkeys([*found, *(Way((one[0],), one[1]) for one in guesses if one is not None)]))
+
+
+def _doubted(kernel: Kernel, launch: HostLaunch) -> tuple[tuple[str | None, ...], dict[str, str]]:
+    """Return the arguments of a launch without those that are a name, and the names in the others with their types: a
+    macro that is not here may have defined them.
+    """
+    told = _told(kernel, launch)
+    names = names_in_arguments(told)
+    kept = tuple(None if one in names else one for one in told)
+    open_names = {
+        name: "typename" if declared.startswith(("typename", "class")) else "int"
+        for one, declared in zip(kept, kernel.template_parameters, strict=False)
+        for name in names_in_arguments([one])
+    }
+    return kept, open_names
 
 
 def _told(kernel: Kernel, launch: HostLaunch) -> tuple[str | None, ...]:

@@ -144,7 +144,7 @@ def _climb_down(
     cub = cub_header(texts)
 
     absent = substitutes(source, headers, folders, include_folders) if spare_headers else ()
-    sliced += _looked_up(names)
+    sliced += _looked_up(names, nested=spare_headers)
     build = compile_nvrtc(
         with_whole_paths(sliced, source.path.parent),
         str(source.path),
@@ -220,7 +220,7 @@ def build_included(
         for one in substitutes(file, (*headers, *others), folders, include_folders)
     }
     build = compile_nvrtc(
-        rest + "\n" * bool(still_open) + "}" * still_open + _looked_up(names),
+        rest + "\n" * bool(still_open) + "}" * still_open + _looked_up(names, nested=True),
         str(source.path),
         arch,
         names=names,
@@ -238,11 +238,11 @@ def _sliced(text: str, folder: Path, headers: Sequence[UserHeader]) -> str:
     return device_slice(told_apart(text, folder), device_macros=macros).text
 
 
-def _looked_up(names: Sequence[str]) -> str:
+def _looked_up(names: Sequence[str], *, nested: bool) -> str:
     """Return the text, for the end of a file, with which the arguments of instances are found where launches have
     them: in the namespaces of their kernels.
     """
-    return "".join(f"\nusing namespace {scope};" for scope in scopes_of(names))
+    return "".join(f"\nusing namespace {scope};" for scope in scopes_of(names, nested=nested))
 
 
 def _made_of(

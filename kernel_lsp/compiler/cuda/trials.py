@@ -136,9 +136,12 @@ class TemplateTrials:
             self._problems[at] = f"as {without_cast(way.names[0])}, {words}".splitlines()[0]
             self._first[at] = said
         elif said is not None and said == self._first[at] and (unknown := _UNDEFINED.match(said.message)):
-            # No instance brings a name into being.
-            self._problems[at] = f"{self._words(said)}; `build.options` can define it, `-D{unknown[1]}=...`"
-            self._left[at].clear()
+            # No instance brings a name into being, but one may not have it among its arguments.
+            without = [one for one in self._left[at] if not re.search(rf"\b{unknown[1]}\b", one.names[0])]
+            if len(without) == len(self._left[at]):
+                self._problems[at] = f"{self._words(said)}; `build.options` can define it, `-D{unknown[1]}=...`"
+                without.clear()
+            self._left[at] = without
         if self._left[at]:
             self._choose(at)
         else:

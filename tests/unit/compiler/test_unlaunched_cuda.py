@@ -16,6 +16,7 @@ from kernel_lsp.compiler.cuda.build import build_cuda, build_included
 from kernel_lsp.compiler.cuda.instances import MOST, with_few_instances
 from kernel_lsp.compiler.cuda.nvrtc import include_folders
 from kernel_lsp.compiler.headers.includers import including_files, text_before
+from kernel_lsp.compiler.headers.user import user_headers
 from kernel_lsp.judge.resources import resources_of
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.runner.messages.build import CacheFolder, CompileAlone
@@ -106,6 +107,7 @@ def test_a_template_that_cannot_be_made_costs_no_other_its_facts(built) -> None:
         ("int N, int M", ("7", None), "k<7, 4>", ("M=4",)),
         ("typename T, typename... Ts", (), "k<float>", ("T=float",)),
         ("Mode mode", (), "k<(Mode)0>", ("mode=(Mode)0",)),
+        ("typename IdType, typename IType", (), "k<int, float>", ("IdType=int", "IType=float")),
     ],
 )
 def test_arguments_come_from_launches_defaults_and_names(head, told, instance, assumed) -> None:
@@ -260,7 +262,7 @@ template <typename T, typename ReduceOp> __global__ void reduce(T* x, ReduceOp o
 
 def test_templates_and_functors_are_given_the_likest_class_of_the_file() -> None:
     classes = find_classes(CLASSES)
-    assert [(one.name, one.parameters, one.called) for one in classes] == [
+    assert [(one.name, len(one.parameters), one.called) for one in classes] == [
         ("ForwardEnd", 2, True),
         ("BackwardEnd", 2, True),
         ("AddOp", 1, True),
@@ -269,6 +271,50 @@ def test_templates_and_functors_are_given_the_likest_class_of_the_file() -> None
     backward, reduce = find_cuda_kernels(CLASSES, Path("k.cu"))
     assert instance_of(backward, (), 0, classes) == ("run_backward<BackwardEnd, float>", ("End=BackwardEnd", "T=float"))
     assert instance_of(reduce, (), 0, classes) == ("reduce<float, AddOp<float>>", ("T=float", "ReduceOp=AddOp<float>"))
+
+
+def test_a_type_parameter_is_given_a_class_with_the_members_that_the_kernel_asks_of_it(tmp_path: Path) -> None:
+    _ = (tmp_path / "group.cuh").write_text("template <typename V, int kSize> struct Other { using Word = V; };\n")
+    text = """#include "group.cuh"
+template <typename V, int kSize = 4> struct Group { using Word = V; static constexpr int Size = kSize; V own[kSize]; };
+template <typename Items> __global__ void sum(Items* x) {
+  for (int i = 0; i < Items::Size; i++) x[0].own[0] += typename Items::Word(x[0].own[i]);
+}
+"""
+    source = SourceFile(tmp_path / "k.cu", text)
+    headers = user_headers(source)
+    build, _, (assumed,) = build_unlaunched(source, lambda names: build_cuda(source, "sm_90", names), (), headers)
+    assert build.binary is not None, build.log
+    assert (assumed.types, assumed.compiled) == (("Items=Group<float>",), True)
+
+
+def test_arguments_that_a_macro_elsewhere_would_define_are_assumed() -> None:
+    text = """template <typename T, int N> __global__ void k(T* x) { x[0] = x[N]; }
+void run(int kind, void* x) {
+  SWITCH(kind, { k<own_scalar, 16><<<1, 32>>>(x); });
+}
+"""
+    source = SourceFile(Path("k.cu"), text)
+    build, _, (assumed,) = build_unlaunched(source, lambda names: build_cuda(source, "sm_90", names))
+    assert build.binary is not None, build.log
+    assert [fact.name for fact in build.binary.kernels] == ["k<float, 16>"]
+    assert assumed.types == ("T=float",)
+
+
+NESTED = """namespace lib {
+namespace ops { struct Add { static __device__ float of(float x) { return x + 1; } }; }
+template <typename Op> __global__ void each(float* x) { *x = Op::of(*x); }
+void run(float* x) { each<ops::Add><<<1, 32>>>(x); }
+}
+"""
+
+
+def test_classes_of_a_nested_namespace_are_found_where_the_launch_stands() -> None:
+    source = SourceFile(Path("k.cu"), NESTED)
+    build, _, assumed = build_unlaunched(source, lambda names: build_cuda(source, "sm_90", names, spare_headers=True))
+    assert build.binary is not None, build.log
+    assert [fact.name for fact in build.binary.kernels] == ["lib::each<ops::Add>"]
+    assert assumed == ()
 
 
 def test_overloads_and_instances_that_the_file_asks_for_itself_are_made_and_nothing_is_assumed() -> None:
