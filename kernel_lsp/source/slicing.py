@@ -61,6 +61,9 @@ _PRAGMA = re.compile(rb"\s*#\s*pragma\b")
 _IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
 _TYPES = frozenset((b"struct", b"class", b"union", b"enum"))
 _ALIGNED = frozenset((b"__align__", b"alignas"))
+_FIXED = frozenset((b"constexpr", b"consteval", b"virtual", b"override", b"final"))
+_ATTRIBUTE = re.compile(rb"[A-Z][A-Z0-9_]{3,}")  # a macro in a function's head, of which it is not known what it says
+_BASES = re.compile(rb"\b(?:struct|class)\b[^;{}()=:]*(?:::[^;{}()=:]*)*:(?!:)([^;{}()]*)\{")
 _BEFORE_TYPE = frozenset((b"template", b"static", b"inline", b"const", b"constexpr", b"extern", b"export"))
 
 
@@ -120,7 +123,10 @@ def slice_device(text: str) -> str:
 
 
 def device_slice(
-    text: str, elsewhere: frozenset[bytes] = frozenset(), device_macros: frozenset[bytes] = frozenset()
+    text: str,
+    elsewhere: frozenset[bytes] = frozenset(),
+    device_macros: frozenset[bytes] = frozenset(),
+    bases: frozenset[bytes] | None = None,
 ) -> Slice:
     """Return the slice that `slice_device` describes, of a file or a header.
 
@@ -128,13 +134,15 @@ def device_slice(
         text: its text.
         elsewhere: words of the device code of other files; they keep what they name and what needs nothing of the host.
         device_macros: those of other files, see `find_device_macros`.
+        bases: for a bare slice the classes that others derive from, see `find_bases`. It has only device code and what
+            this mentions, and of types no member functions that are the host's alone.
     """
     data = text.encode()
     if text.startswith("\ufeff"):  # nvcc accepts a byte order mark, NVRTC does not
         data = data.replace(codecs.BOM_UTF8, b"   ", 1)
     code = code_only(data)
     read = outline(data)
-    knife = _Knife(data, code, find_macros(data, read.directives), device_macros)
+    knife = _Knife(data, code, find_macros(data, read.directives), device_macros, bases)
     own = any(_is_own_include(data[d.start : d.end]) for d in read.directives)
     blanks, spared = knife.cut(read.declarations, own, elsewhere)
     out = bytearray(data)
@@ -157,6 +165,12 @@ def find_device_macros(texts: Iterable[str]) -> frozenset[bytes]:
     """Return the names of the macros in some files that mean `__device__`, `__global__` and the like."""
     found = (match for text in texts for match in _DEFINE.finditer(text.encode()))
     return frozenset(match[1] for match in found if _DEVICE.search(match[2]))
+
+
+def find_bases(texts: Iterable[str]) -> frozenset[bytes]:
+    """Return the names of the classes that others derive from in some files; rather too many than too few."""
+    lists = (found[1] for text in texts for found in _BASES.finditer(without_comments(text.encode())))
+    return frozenset(name for one in lists for name in _IDENTIFIER.findall(one))
 
 
 def words_of(text: str) -> frozenset[bytes]:
@@ -217,8 +231,16 @@ def _cut_includes(
 class _Knife:
     """Decides which declarations of one file to keep."""
 
-    def __init__(self, data: bytes, code: bytes, macros: dict[bytes, Macro], device_macros: frozenset[bytes]) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        code: bytes,
+        macros: dict[bytes, Macro],
+        device_macros: frozenset[bytes],
+        bases: frozenset[bytes] | None,
+    ) -> None:
         self.data, self.code, self.macros, self.device_macros = data, code, macros, device_macros
+        self.bases, self.bare = bases or frozenset(), bases is not None
 
     def cut(
         self, declarations: Iterable[Declaration], own_headers: bool, elsewhere: frozenset[bytes]
@@ -228,7 +250,7 @@ class _Knife:
         optional = [p for p in parts if p.role in (_Role.EITHER, _Role.ON_DEMAND)]
         lost_names = {name for part in parts if part.role is _Role.HOST for name in part.names}
         free = [p for p in optional if p.mentions.isdisjoint(lost_names - p.names)]
-        free = [p for p in free if not _MAYBE_HOST.search(self.code, p.span.start, p.span.end)]
+        free = [p for p in free if not self.may_need_host(p)]
         wanted = [p for p in free if not elsewhere.isdisjoint(p.names)]
         demanded = _closure(
             [*(p for p in parts if p.role is _Role.DEVICE), *wanted],
@@ -238,13 +260,20 @@ class _Knife:
         kept_names = {name for part in demanded for name in part.names}
         left = [p for p in parts if not any(p is d for d in demanded)]
         loose = [p for p in left if p.role is _Role.EITHER]
-        host = [p for p in left if p.role in (_Role.HOST, _Role.ON_DEMAND)] + [p for p in loose if p.needs_host]
+        host = [p for p in left if p.role in (_Role.HOST, _Role.ON_DEMAND)]
+        host += [p for p in loose if p.needs_host or (self.bare and p.names)]
         for part in host:
             part.names -= kept_names
         lost = _closure(host, loose, lambda used, user: not user.mentions.isdisjoint(used.names - user.names))
         gone = {id(p) for p in lost} - {id(p) for p in demanded}
         spared = frozenset(name for p in free if id(p) in gone for name in p.names)
         return [span for part in parts for span in ([part.span] if id(part) in gone else part.blanks)], spared
+
+    def may_need_host(self, part: _Part) -> bool:
+        """Return True if other files are not to be offered an optional part, since it may use the host's functions."""
+        if self.bare and part.role is _Role.EITHER:
+            return part.needs_host
+        return _MAYBE_HOST.search(self.code, part.span.start, part.span.end) is not None
 
     def part(self, made: Declaration, own_headers: bool) -> _Part:
         span, head = made.span, made.head
@@ -253,7 +282,7 @@ class _Knife:
         code = self.code[span.start : span.end]
         names, blanks = _declared(made, code), list[Span]()
         if _is_type(made):
-            blanks = self.host_members(made)
+            blanks = self.unmarked_members(made) if self.bare else self.host_members(made)
             for gone in blanks:
                 at = gone.start - span.start
                 code = code[:at] + blanked(code[at : gone.end - span.start]) + code[gone.end - span.start :]
@@ -264,9 +293,12 @@ class _Knife:
         if head and head[0].text in (b"using", b"namespace") and not (b"=" in made.words and head[0].text == b"using"):
             role = _Role.HOST if mentions & _HOST_NAMESPACES else _Role.DEVICE
             if role is _Role.DEVICE and head[0].text == b"using" and b"namespace" not in made.words:
-                role, names = _Role.EITHER, set()  # `using ops::run;` is dropped together with its target
+                role = _Role.EITHER
+                names = names if self.bare else set()  # `using ops::run;` is dropped together with its target
         elif _TORCH.search(code) and not self.is_worth_keeping(made, role, code):
             role = _Role.HOST
+        if self.bare and any(token.text.startswith(b"operator") for token in head):
+            names = set()  # nothing mentions an operator by its name
         return _Part(span, role, names, mentions, bool(_HOST.search(code)), blanks)
 
     def is_worth_keeping(self, made: Declaration, role: _Role, code: bytes) -> bool:
@@ -287,11 +319,15 @@ class _Knife:
         if call in self.macros:
             expansion = expand(self.data[made.span.start : made.head[1].end], self.macros)
             expansion += b"{}" if made.body else b""
-            roles = {self.role(d, expansion[d.span.start : d.span.end]) for d in outline(expansion).declarations}
+            declarations = outline(expansion).declarations
+            roles = {self.role(d, expansion[d.span.start : d.span.end]) for d in declarations}
             order = (_Role.DEVICE, _Role.EITHER, _Role.ON_DEMAND, _Role.HOST)
             role = next((r for r in order if r in roles), _Role.EITHER)
             words = set(_IDENTIFIER.findall(expansion))
-            return _Part(made.span, role, words, words | self.mentions(code), bool(_HOST.search(expansion)))
+            names = words
+            if self.bare:
+                names = {name for d in declarations for name in _declared(d, expansion[d.span.start : d.span.end])}
+            return _Part(made.span, role, names, words | self.mentions(code), bool(_HOST.search(expansion)))
         keep = own_headers and made.body is None and not _HOST_MACRO.fullmatch(call) and not _HOST.search(code)
         role = _Role.EITHER if keep or _DEVICE_MACRO.fullmatch(call) else _Role.HOST
         return _Part(made.span, role, set(), self.mentions(code), False)
@@ -378,6 +414,29 @@ class _Knife:
             lost |= {member.head[member.declarator[0]].text for member in fresh if member.declarator is not None}
         return found
 
+    def unmarked_members(self, made: Declaration) -> list[Span]:
+        """Return the member functions of a type that do not say `__device__`, which device code cannot call.
+
+        Those that make constants stay, and those that a type's layout depends on: virtual functions, and constructors
+        and destructors of a class that others derive from. Data members always stay.
+        """
+        found: list[Span] = []
+        names = _declared(made, b"")
+        for member in self.members(made):
+            if _is_type(member):
+                found += self.unmarked_members(member)
+            declarator = member.declarator
+            if declarator is None or not _is_function(member):
+                continue
+            words = self.head_words(member)
+            fixed = words & (_DEVICE_WORDS | _FIXED) or any(map(self.is_device_macro, member.words))
+            told = any(token.text == b"=" for token in member.head[declarator[1] :])  # `= default`, `= delete`, `= 0`
+            named = member.head[declarator[0]].text
+            makes = named in names and not names.isdisjoint(self.bases)
+            if not (fixed or told or makes or any(map(_ATTRIBUTE.fullmatch, words - {named}))):
+                found.append(member.span)
+        return found
+
     def is_lost(self, member: Declaration, lost: set[bytes]) -> bool:
         """Return True if a member function uses the host's functions, or calls one that is lost."""
         span = member.span
@@ -385,6 +444,20 @@ class _Knife:
             return True
         body = member.body
         return body is not None and not lost.isdisjoint(_IDENTIFIER.findall(self.code, body.start, body.end))
+
+
+def _is_function(member: Declaration) -> bool:
+    """Return True if a member is a function beyond doubt, and no `std::function<void(int)> f;` or `int (*f)(int);`."""
+    if (declarator := member.declarator) is None or member.words & {b"typedef", b"using", b"static_assert", b"friend"}:
+        return False
+    texts = [token.text for token in member.head]
+    before, after = texts[: declarator[1]], texts[declarator[1] + 1 :]
+    named = declarator[0] == declarator[1] - 1 and _IDENTIFIER.fullmatch(texts[declarator[0]])
+    return (
+        bool(named or b"operator" in before)
+        and before.count(b"<") == before.count(b">")
+        and (not after or after[0] in (b";", b":", b"->", b"const", b"noexcept"))
+    )
 
 
 def _closure(roots: list[_Part], rest: list[_Part], leads: Callable[[_Part, _Part], bool]) -> list[_Part]:

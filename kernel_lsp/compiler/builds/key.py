@@ -102,11 +102,12 @@ def _versioned(package: str) -> str:
 
 def _stamps() -> Iterator[str]:
     nvcc = find_tool("nvcc")
-    # This package's own builders count too, since a checkout changes without a new version.
+    # This package's own builders, and what cuts texts for them, count too: a checkout changes without a new version.
     for path in (
         *([nvcc] if nvcc else []),
         *sorted(_PACKAGE.glob("compiler/**/*.py")),
         *sorted(_PACKAGE.glob("languages/*/*.py")),
+        *sorted(_PACKAGE.glob("source/*.py")),
     ):
         yield _stamp(path)
 

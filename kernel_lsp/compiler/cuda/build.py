@@ -16,9 +16,11 @@ from kernel_lsp.compiler.builds.cache import BuildCache
 from kernel_lsp.compiler.builds.options import BuildOptions
 from kernel_lsp.compiler.cuda.absent_headers import is_absent, left_out, needs_random, substitutes, told, without_random
 from kernel_lsp.compiler.cuda.diagnostics import Locate
+from kernel_lsp.compiler.cuda.host_code import gets_further, host_code_left_out, is_in
 from kernel_lsp.compiler.cuda.host_needs import wants_host_code
 from kernel_lsp.compiler.cuda.nvcc import compile_nvcc
 from kernel_lsp.compiler.cuda.nvrtc import compile_nvrtc, include_folders, nvrtc_version
+from kernel_lsp.compiler.headers.bare import bare_slices, cutting_rules
 from kernel_lsp.compiler.headers.prelude import HOST_HEADERS, OWN_FILES, PRELUDE
 from kernel_lsp.compiler.headers.user import (
     UserHeader,
@@ -75,7 +77,7 @@ def build_cuda(
     nvcc = tool("nvcc")
     arch = target_of(arch, (sliced, *(header.text for header in headers)), options.targets)
     random = spare_headers and needs_random((sliced, *(header.text for header in headers)), include_folders)
-    marks = [mark for mark, holds in (("spare", spare_headers), ("no random", random)) if holds]
+    marks = [mark for mark, holds in ((f"spare {cutting_rules()}", spare_headers), ("no random", random)) if holds]
     made_of = (*_made_of(source, arch, names, options, headers, nvcc), *marks)
     # A build of the device code alone is valid whatever the host code is; a failure or a build of the whole file is
     # not.
@@ -145,17 +147,28 @@ def _climb_down(
 
     absent = substitutes(source, headers, folders, include_folders) if spare_headers else ()
     sliced += _looked_up(names, nested=spare_headers)
-    build = compile_nvrtc(
-        with_whole_paths(sliced, source.path.parent),
-        str(source.path),
-        arch,
-        names=names,
-        options=(*options.all_flags, *(f"--pre-include={name}" for name in brought)),
-        include_dirs=folders,
-        headers=(*by_name(cut), *absent, *((cub,) if cub else ())),
-        locate=locate,
-    )
+
+    def compile_slices(text: str, of_headers: Sequence[UserHeader]) -> Build:
+        return compile_nvrtc(
+            with_whole_paths(text, source.path.parent),
+            str(source.path),
+            arch,
+            names=names,
+            options=(*options.all_flags, *(f"--pre-include={name}" for name in brought)),
+            include_dirs=folders,
+            headers=(*by_name(of_headers), *absent, *((cub,) if cub else ())),
+            locate=locate,
+        )
+
+    build, left_out_here = compile_slices(sliced, cut), ()
     own = {str(header.path): header.text for header in headers} | {str(source.path): source.text}
+    if spare_headers and is_in(build, own) and wants_host_code(build, own):
+        bare, bare_headers = bare_slices(source.path, sliced, headers)
+        slices = (sliced, *(one.text for one in cut)), (bare, *(one.text for one in bare_headers))
+        other = compile_slices(bare, bare_headers)
+        if gets_further(other, build, *slices):
+            left_out_here = host_code_left_out(build, other)
+            build, sliced, cut = other, bare, bare_headers
     # The slice has lost its includes; whole files may be of a package that is built with PyTorch.
     files = [str(OWN_FILES.get(name, name)) for name in (*brought, *standard_headers(texts))]
     lost = [part for name in files for part in ("-include", name)]
@@ -182,6 +195,8 @@ def _climb_down(
         if way == "nvcc" and is_absent(build):
             # What the device code lacks says more than that a library is not installed.
             build = replace(build, diagnostics=(*before.diagnostics, *build.diagnostics), log=before.log + build.log)
+    if build.way != "nvcc":
+        build = replace(build, diagnostics=(*build.diagnostics, *left_out_here))
     return told(build, source, headers, absent) if absent else build
 
 

@@ -41,3 +41,13 @@ def test_names_with_a_namespace_are_looked_up_as_they_stand(tmp_path: Path, monk
     (judged,) = _compiled(NESTED, tmp_path, names, monkeypatch, facts=False)
     assert judged == NESTED
     assert facts == f"{NESTED}\nusing namespace lib;"
+
+
+def test_host_code_is_cut_for_facts_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = "struct Packed { Packed(Spec& spec) {} int x; };\nstruct Nobody { Lost x; };\n"
+    (tmp_path / "packed.h").write_text(header)
+    text = '#include "packed.h"\n__global__ void k(Packed x) {}\n'
+    assert _compiled(text, tmp_path, (), monkeypatch, facts=False) == [text, header]
+    facts = _compiled(text, tmp_path, (), monkeypatch, facts=True)
+    assert facts[:3] == [text, header, text]
+    assert facts[3].split() == ["struct", "Packed", "{", "int", "x;", "};"]

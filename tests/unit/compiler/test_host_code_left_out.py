@@ -1,0 +1,132 @@
+"""Host code that does not compile with the device code alone: it is cut for a file's facts, and that is said."""
+
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp.compiler.builds.build import Build, Severity
+from kernel_lsp.compiler.builds.cache import BuildCache
+from kernel_lsp.compiler.cuda import build as building
+from kernel_lsp.compiler.cuda.build import build_cuda
+from kernel_lsp.source.candidate import SourceFile
+from kernel_lsp.source.slicing import device_slice, find_bases
+
+SPEC = """#include <vector>
+struct Spec { std::vector<float> own; float* data; int size; };
+struct Packed {
+  Packed(Spec& spec) : data(spec.data), size(spec.size) {}
+  void check(const Spec& spec) const;
+  __device__ float at(int i) const { return data[i]; }
+  float* __restrict__ data;
+  int size;
+};
+"""
+KERNEL = """#include "spec.h"
+__global__ void scale(Packed x) {
+  static_assert(sizeof(Packed) == 16);
+  if (threadIdx.x < x.size) x.data[threadIdx.x] = x.at(threadIdx.x) * 2;
+}
+"""
+
+
+def _built(folder: Path, kernel: str, *, facts: bool = True, **headers: str) -> Build:
+    for name, text in headers.items():
+        (folder / f"{name}.h").write_text(text)
+    return build_cuda(SourceFile(folder / "k.cu", kernel), "sm_90", spare_headers=facts)
+
+
+def test_member_functions_of_the_host_are_left_out_and_that_is_said(tmp_path: Path) -> None:
+    build = _built(tmp_path, KERNEL, spec=SPEC)
+    assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
+    said = build.diagnostics[0]
+    assert (Path(said.path).name, said.line, said.severity) == ("spec.h", 2, Severity.WARNING)
+    assert said.message.startswith("host code was left out, which does not compile with the device code alone: ")
+    judged = _built(tmp_path, KERNEL, facts=False)
+    assert not any("left out" in one.message for one in judged.diagnostics)
+
+
+def test_what_device_code_needs_of_what_was_cut_is_the_first_builds_error(tmp_path: Path) -> None:
+    build = _built(tmp_path, KERNEL.replace("x.at(", "x.check("), spec=SPEC)
+    assert build.binary is None
+    assert not any('no member "check"' in one.message for one in build.diagnostics)
+    assert not any("left out" in one.message for one in build.diagnostics)
+
+
+def test_a_mistake_in_device_code_stays_an_error_beside_host_code_that_is_left_out(tmp_path: Path) -> None:
+    build = _built(tmp_path, KERNEL.replace("x.at(", "missing("), spec=SPEC)
+    errors = [one for one in build.diagnostics if one.severity is Severity.ERROR]
+    assert build.binary is None
+    assert [(Path(one.path).name, one.line, one.message) for one in errors] == [
+        ("k.cu", 4, 'identifier "missing" is undefined')
+    ]
+
+
+ENDIAN = """#ifndef ENDIAN_H
+#define ENDIAN_H
+#include "types.h"
+#ifdef ASKED_FOR
+#define SWAPS 1
+#else
+#error "which order?"
+#endif
+namespace io { inline int swapped(int x) { return x; } }
+#endif
+"""
+
+
+def test_a_header_of_which_device_code_takes_nothing_costs_it_no_facts(tmp_path: Path) -> None:
+    kernel = '#include "endian.h"\n__global__ void k(real* x) { *x = 1; }\n'
+    build = _built(tmp_path, kernel, endian=ENDIAN, types="typedef float real;\n")
+    assert build.binary is not None, build.log
+    assert any("which order?" in one.message and one.severity is Severity.WARNING for one in build.diagnostics)
+    for uses in ("#ifdef SWAPS\n#endif\n", "__device__ int swaps() { return SWAPS; }\n"):
+        assert _built(tmp_path, kernel + uses).binary is None
+
+
+LAYOUT = """struct Base {
+  Base(Spec&) {}
+  virtual void shown(Spec&) {}
+  int own(Spec& s) { return s.n; }
+  std::function<void(int)> done;
+  int (*call)(Spec&);
+  typedef typename Code<sizeof(int)>::Type Type;
+  Base& operator=(const Base&) = default;
+  constexpr int two() { return 2; }
+  LIB_INLINE int perhaps() { return 3; }
+  __device__ int here() { return 1; }
+  struct Inner { int deep(Spec&) { return 1; } int x; };
+};
+struct Derived : public Base { Derived(Spec&) {} int y; };
+__global__ void k(Derived x) {}
+"""
+
+
+def test_of_a_type_only_functions_are_cut_that_change_no_layout() -> None:
+    text = device_slice(LAYOUT, bases=find_bases([LAYOUT])).text
+    whole, cut = LAYOUT.splitlines(), text.splitlines()
+    assert [number for number, (a, b) in enumerate(zip(whole, cut, strict=True), start=1) if a != b] == [4, 12, 14]
+    assert cut[3].strip() == ""
+    assert cut[11].split() == ["struct", "Inner", "{", "int", "x;", "};"]
+    assert cut[13].split() == ["struct", "Derived", ":", "public", "Base", "{", "int", "y;", "};"]
+
+
+def test_a_bare_slice_keeps_what_device_code_mentions_and_operators() -> None:
+    text = """struct Own { int x; };
+struct Nobody { Lost x; };
+constexpr bool operator<(Own a, Own b) { return a.x < b.x; }
+static_assert(sizeof(Own) == 4);
+static_assert(sizeof(Nobody) == 4);
+using lib::Nobody;
+__global__ void k(Own x) {}
+"""
+    cut = device_slice(text, bases=frozenset()).text.splitlines()
+    assert [number for number, line in enumerate(cut, start=1) if line.strip()] == [1, 3, 4, 7]
+
+
+def test_other_rules_of_cutting_make_another_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = SourceFile(tmp_path / "k.cu", "__global__ void k(int* x) { *x = 1; }\n")
+    cache = BuildCache(tmp_path / "cache", 1 << 20)
+    builds = [build_cuda(source, "sm_90", cache=cache, spare_headers=True) for _ in range(2)]
+    monkeypatch.setattr(building, "cutting_rules", lambda: "others")
+    builds.append(build_cuda(source, "sm_90", cache=cache, spare_headers=True))
+    assert [build.cached for build in builds] == [False, True, False]
