@@ -21,6 +21,10 @@ _DEVICE = re.compile(rb"\b__(?:global|device|constant|shared|managed)__\b|\b__at
 # Macros of other files that mean `__device__`, by their names: CUTLASS_HOST_DEVICE, C10_DEVICE, GPU_LAMBDA.
 _DEVICE_MACRO = re.compile(rb"(?:[A-Z0-9]+_)*(?:DEVICE|GLOBAL|HD|GPU_LAMBDA|CUDA_CALLABLE)(?:_[A-Z0-9]+)*")
 _TORCH = re.compile(rb"\b(?:torch|at|c10|caffe2|pybind11|py)\s*::")
+# What a bare slice may have of PyTorch's namespaces: accessors of tensors, for which a header of our own stands.
+_ACCESSOR_OF = re.compile(
+    rb"\b(?:torch|at)\s*::(?=\s*(?:(?:Generic)?PackedTensorAccessor|TensorAccessor|(?:Default|Restrict)PtrTraits))"
+)
 _HOST = re.compile(
     _TORCH.pattern
     + rb"|(?<!cuda::)\bstd\s*::|<<<|\bcuda[A-Z]\w*\s*\(|\b(?:cublas|cudnn|cufft|cusparse|cusolver|nccl)[A-Z]"
@@ -43,6 +47,7 @@ _HOST_HEADER = re.compile(
     | [a-z_]+ (?# the headers of the C++ library have no extension)
     """
 )
+_HOST_PART = re.compile(rb"cub/(?:device/.*|util_allocator\.cuh)")  # of a library for device code
 _IN_CUDA = re.compile(rb"\bcuda\s*::")
 # Headers that cost time, or that NVRTC may not find, are kept only if device code uses their declarations.
 _ON_DEMAND = (
@@ -157,7 +162,7 @@ def device_slice(
             pragmas.append(directive)
     for span in pragmas:
         _blank(out, span)
-    unused = _cut_includes(data, out, read.directives, elsewhere)
+    unused = _cut_includes(data, out, read.directives, elsewhere, bare=bases is not None)
     return Slice(out.decode(), spared, unused)
 
 
@@ -205,7 +210,7 @@ def _is_own_include(line: bytes) -> bool:
 
 
 def _cut_includes(
-    data: bytes, out: bytearray, directives: Iterable[Span], elsewhere: frozenset[bytes]
+    data: bytes, out: bytearray, directives: Iterable[Span], elsewhere: frozenset[bytes], *, bare: bool
 ) -> tuple[re.Pattern[bytes], ...]:
     """Blank the includes of host headers, and of device headers that nothing in `out` needs, and no word `elsewhere`.
 
@@ -218,6 +223,8 @@ def _cut_includes(
     kept = code_only(bytes(out))
     own = any(_is_own_include(data[d.start : d.end]) for d, _ in includes)
     for directive, header in includes:
+        if bare and _HOST_PART.fullmatch(header):
+            continue
         need = next((words for names, words in _ON_DEMAND if names.fullmatch(header)), None)
         if own and _FOR_DEVICE.fullmatch(header):  # the user's header may use it
             need = None
@@ -241,6 +248,8 @@ class _Knife:
     ) -> None:
         self.data, self.code, self.macros, self.device_macros = data, code, macros, device_macros
         self.bases, self.bare = bases or frozenset(), bases is not None
+        if self.bare:
+            self.code = _ACCESSOR_OF.sub(lambda scope: blanked(scope[0]), code)
 
     def cut(
         self, declarations: Iterable[Declaration], own_headers: bool, elsewhere: frozenset[bytes]

@@ -20,7 +20,7 @@ from kernel_lsp.compiler.cuda.host_code import gets_further, host_code_left_out,
 from kernel_lsp.compiler.cuda.host_needs import wants_host_code
 from kernel_lsp.compiler.cuda.nvcc import compile_nvcc
 from kernel_lsp.compiler.cuda.nvrtc import compile_nvrtc, include_folders, nvrtc_version
-from kernel_lsp.compiler.headers.bare import bare_slices, cutting_rules
+from kernel_lsp.compiler.headers.bare import accessors_of, bare_slices, cutting_rules
 from kernel_lsp.compiler.headers.prelude import HOST_HEADERS, OWN_FILES, PRELUDE
 from kernel_lsp.compiler.headers.user import (
     UserHeader,
@@ -85,7 +85,8 @@ def build_cuda(
     if cache is not None and (known := cache.get(by_slice) or cache.get(by_file)):
         return known
     way = _without_random if random else _climb_down
-    climb = partial(way, source, sliced, names=names, options=options, headers=headers, nvcc=nvcc)
+    whole = told_apart(source.text, source.path.parent)
+    climb = partial(way, source, sliced, whole, names=names, options=options, headers=headers, nvcc=nvcc)
     build = climb(arch=arch, spare_headers=spare_headers)
     if build.binary is None and (wider := wider_target(arch, build.log)) is not None:
         build = climb(arch=wider, spare_headers=spare_headers)
@@ -105,7 +106,14 @@ def _launch_on_device(build: Build) -> Diagnostic | None:
 
 
 def _without_random(
-    source: SourceFile, sliced: str, *, names: Sequence[str], headers: Sequence[UserHeader], nvcc: Tool, **more: Any
+    source: SourceFile,
+    sliced: str,
+    whole: str,
+    *,
+    names: Sequence[str],
+    headers: Sequence[UserHeader],
+    nvcc: Tool,
+    **more: Any,
 ) -> Build:
     """Build a file without the kernels that use cuRAND's device functions, which are not here, by NVRTC alone.
 
@@ -116,20 +124,22 @@ def _without_random(
     for header in headers:
         text, gone = without_random(header.text, gone)
         cut.append(replace(header, text=text))
+    rest, _ = without_random(whole, gone)
     kept, gone = without_random(sliced, gone)
     kernels = find_cuda_kernels(source.text, source.path)
     if gone.issuperset(kernel.name.rpartition("::")[2] for kernel in kernels):
-        build = _climb_down(source, sliced, names=names, headers=headers, nvcc=nvcc, **more)
+        build = _climb_down(source, sliced, whole, names=names, headers=headers, nvcc=nvcc, **more)
         why = tuple(replace(one, severity=Severity.ERROR) for one in left_out(source, kernels, gone))
         return replace(build, diagnostics=why or build.diagnostics) if build.binary is None else build
     wanted = [name for name in names if without_cast(name).partition("<")[0].rpartition("::")[2] not in gone]
-    build = _climb_down(source, kept, names=wanted, headers=cut, nvcc=replace(nvcc, path=None), **more)
+    build = _climb_down(source, kept, rest, names=wanted, headers=cut, nvcc=replace(nvcc, path=None), **more)
     return replace(build, diagnostics=(*build.diagnostics, *left_out(source, kernels, gone)))
 
 
 def _climb_down(
     source: SourceFile,
     sliced: str,
+    whole: str,
     *,
     arch: str,
     names: Sequence[str],
@@ -146,29 +156,65 @@ def _climb_down(
     cub = cub_header(texts)
 
     absent = substitutes(source, headers, folders, include_folders) if spare_headers else ()
-    sliced += _looked_up(names, nested=spare_headers)
+    looked_up = _looked_up(names, nested=spare_headers)
+    sliced += looked_up
 
-    def compile_slices(text: str, of_headers: Sequence[UserHeader]) -> Build:
+    def compile_slices(text: str, of_headers: Sequence[UserHeader], more: Sequence[str] = ()) -> Build:
         return compile_nvrtc(
             with_whole_paths(text, source.path.parent),
             str(source.path),
             arch,
             names=names,
-            options=(*options.all_flags, *(f"--pre-include={name}" for name in brought)),
+            options=(*options.all_flags, *(f"--pre-include={name}" for name in (*brought, *more))),
             include_dirs=folders,
             headers=(*by_name(of_headers), *absent, *((cub,) if cub else ())),
             locate=locate,
         )
 
     build, left_out_here = compile_slices(sliced, cut), ()
-    own = {str(header.path): header.text for header in headers} | {str(source.path): source.text}
+    own = _own(source, headers)
     if spare_headers and is_in(build, own) and wants_host_code(build, own):
-        bare, bare_headers = bare_slices(source.path, sliced, headers)
+        bare, bare_headers = bare_slices(source.path, whole, headers, include_folders())
+        bare += looked_up
         slices = (sliced, *(one.text for one in cut)), (bare, *(one.text for one in bare_headers))
-        other = compile_slices(bare, bare_headers)
+        accessors = accessors_of(slices[1])
+        other = compile_slices(bare, bare_headers, accessors)
         if gets_further(other, build, *slices):
-            left_out_here = host_code_left_out(build, other)
-            build, sliced, cut = other, bare, bare_headers
+            left_out_here = host_code_left_out(build, other, stand_ins=bool(accessors))
+            build, sliced, cut, brought = other, bare, bare_headers, (*brought, *accessors)
+    instead = (*cut, *absent)
+    build = _with_nvcc(build, source, sliced, headers, instead, brought, nvcc, arch=arch, names=names, options=options)
+    if build.way != "nvcc":
+        build = replace(build, diagnostics=(*build.diagnostics, *left_out_here))
+    return told(build, source, headers, absent) if absent else build
+
+
+def _with_nvcc(
+    build: Build,
+    source: SourceFile,
+    sliced: str,
+    headers: Sequence[UserHeader],
+    instead: Sequence[UserHeader],
+    brought: Sequence[str],
+    nvcc: Tool,
+    *,
+    arch: str,
+    names: Sequence[str],
+    options: BuildOptions,
+) -> Build:
+    """Return a build by nvcc where NVRTC's failed for lack of host code, else that one.
+
+    Args:
+        build: NVRTC's.
+        source: the file.
+        sliced: its device code.
+        headers: those of the user's that it includes.
+        instead: what the device code gets in their place.
+        brought: see `headers_brought`.
+        nvcc: its path is None where there is none.
+        arch: see `build_cuda`, as `names` and `options`.
+    """
+    own, texts = _own(source, headers), (source.text, *(header.text for header in headers))
     # The slice has lost its includes; whole files may be of a package that is built with PyTorch.
     files = [str(OWN_FILES.get(name, name)) for name in (*brought, *standard_headers(texts))]
     lost = [part for name in files for part in ("-include", name)]
@@ -188,16 +234,19 @@ def _climb_down(
                 options=(*options.all_flags, *extra),
                 include_dirs=(*options.include_dirs, *more_folders),
                 headers=headers,
-                instead=(*cut, *absent) if way == "nvcc-slice" else (),
-                locate=locate,
+                instead=instead if way == "nvcc-slice" else (),
+                locate=_locator(source),
             ),
         )
         if way == "nvcc" and is_absent(build):
             # What the device code lacks says more than that a library is not installed.
             build = replace(build, diagnostics=(*before.diagnostics, *build.diagnostics), log=before.log + build.log)
-    if build.way != "nvcc":
-        build = replace(build, diagnostics=(*build.diagnostics, *left_out_here))
-    return told(build, source, headers, absent) if absent else build
+    return build
+
+
+def _own(source: SourceFile, headers: Sequence[UserHeader]) -> dict[str, str]:
+    """Return the texts of the user's files by their paths."""
+    return {str(header.path): header.text for header in headers} | {str(source.path): source.text}
 
 
 def build_included(

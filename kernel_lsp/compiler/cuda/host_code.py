@@ -34,15 +34,22 @@ def gets_further(bare: Build, first: Build, slices: Sequence[str], left: Sequenc
     return errors[0] not in _errors(first) and not was_cut
 
 
-def host_code_left_out(first: Build, bare: Build) -> tuple[Diagnostic, ...]:
-    """Return warnings at the first lines with errors that a build of bare slices no longer has."""
+def host_code_left_out(first: Build, bare: Build, *, stand_ins: bool) -> tuple[Diagnostic, ...]:
+    """Return warnings at the first lines with errors that a build of bare slices no longer has.
+
+    Args:
+        first: the build of the usual slices, which failed.
+        bare: the other one.
+        stand_ins: whether it has stand-ins for PyTorch's accessors, which is said too.
+    """
+    more = "; stand-ins took the place of PyTorch's accessors" if stand_ins else ""
     still = {(one.path, one.line) for one in _errors(bare)}
     by_line = {(one.path, one.line): one for one in reversed(_errors(first)) if (one.path, one.line) not in still}
     return tuple(
         replace(
             one,
             severity=Severity.WARNING,
-            message=f"host code was left out, which does not compile with the device code alone: {one.message}",
+            message=f"host code was left out, which does not compile with the device code alone: {one.message}{more}",
         )
         for one in [*by_line.values()][::-1][:_MOST_NAMED]
     )

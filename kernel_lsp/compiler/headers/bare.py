@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from kernel_lsp.compiler.headers.prelude import ACCESSOR_HEADER
 from kernel_lsp.compiler.headers.user import UserHeader, includes_of
 from kernel_lsp.source import macros, slicing
 from kernel_lsp.source import outline as outlines
@@ -21,6 +22,7 @@ from kernel_lsp.source.slicing import device_slice, find_bases, find_device_macr
 from kernel_lsp.source.text import Span
 
 _IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
+_ACCESSOR = re.compile(r"\b(?:at|torch)\s*::\s*(?:(?:Generic)?Packed)?TensorAccessor")
 _DIRECTIVE = re.compile(rb"^[ \t]*#(?:\\\r?\n|[^\n])*", re.MULTILINE)
 _CONDITION = re.compile(rb"^[ \t]*#[ \t]*(?:el)?if\w*\b((?:\\\r?\n|[^\n])*)", re.MULTILINE)
 _SHELL = re.compile(rb"\b(?:inline\s+)?namespace\b[\w:\s]*\{|\bextern\s*\{|\}")
@@ -33,18 +35,21 @@ def cutting_rules() -> str:
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in modules)).hexdigest()
 
 
-def bare_slices(path: Path, sliced: str, headers: Sequence[UserHeader]) -> tuple[str, tuple[UserHeader, ...]]:
+def bare_slices(
+    path: Path, text: str, headers: Sequence[UserHeader], folders: Sequence[Path]
+) -> tuple[str, tuple[UserHeader, ...]]:
     """Return a file's device code, and that of its headers, with nothing else than what device code mentions.
 
     A header of which only namespaces are left, and whose macros nothing mentions, has no other directives than its
-    includes of other such headers.
+    includes of other headers that are here.
 
     Args:
         path: of the file.
-        sliced: its text, which may be a slice already.
+        text: its text.
         headers: all that it includes, directly or not.
+        folders: those of CUDA's headers.
     """
-    files = (UserHeader(path.name, path, sliced), *headers)
+    files = (UserHeader(path.name, path, text), *headers)
     texts = [file.text for file in files]
     device_macros, bases = find_device_macros(texts), find_bases(texts)
     bodies = _bodies(texts)
@@ -56,12 +61,20 @@ def bare_slices(path: Path, sliced: str, headers: Sequence[UserHeader]) -> tuple
         for at in changed:
             found[at] = device_slice(texts[at], used, device_macros, bases)
         fresh = _expanded([word for at in changed for word in _words(found[at].text)], bodies) - used
-    first, *rest = _without_empty(files, [cut.text for cut in found], bodies)
+    first, *rest = _without_empty(files, [cut.text for cut in found], bodies, folders)
     return first, tuple(replace(header, text=text) for header, text in zip(headers, rest, strict=True))
 
 
+def accessors_of(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the header that stands for PyTorch's accessors of tensors, if device code uses these."""
+    return (ACCESSOR_HEADER,) if any(map(_ACCESSOR.search, texts)) else ()
+
+
 def _without_empty(
-    files: Sequence[UserHeader], texts: Sequence[str], bodies: Mapping[bytes, frozenset[bytes]]
+    files: Sequence[UserHeader],
+    texts: Sequence[str],
+    bodies: Mapping[bytes, frozenset[bytes]],
+    folders: Sequence[Path],
 ) -> list[str]:
     """Return texts, those of headers without code whose macros are used nowhere else without conditions and macros."""
     empty = {at for at, text in enumerate(texts) if at and not _SHELL.sub(b"", _code(text)).strip()}
@@ -74,8 +87,10 @@ def _without_empty(
         if not needed:
             break
         empty -= needed
-    known = {file.name for file in files}
-    return [_includes(text, known) if at in empty else text for at, text in enumerate(texts)]
+    names = {file.name for file in files}
+    found = (name for at in empty for name, _ in includes_of(texts[at]))
+    kept = {name for name in found if name in names or any((folder / name).is_file() for folder in folders)}
+    return [_includes(text, kept) if at in empty else text for at, text in enumerate(texts)]
 
 
 def _includes(text: str, known: set[str]) -> str:

@@ -13,8 +13,13 @@ DEVICE_HEADER = "kernel_lsp_device.h"
 """PyTorch's macros and functions for device code, for kernels that use one and define none themselves."""
 ATEN_HEADER = "kernel_lsp_aten.h"
 """What ATen's namespace has for device code."""
+ACCESSOR_HEADER = "kernel_lsp_accessor.h"
+"""PyTorch's accessors of tensors, for facts alone."""
 _FOLDER = Path(__file__).parents[1] / "host/include/kernel_lsp"
-OWN_FILES = {name: _FOLDER / name.removeprefix("kernel_lsp_") for name in (HALF_HEADER, DEVICE_HEADER, ATEN_HEADER)}
+OWN_FILES = {
+    name: _FOLDER / name.removeprefix("kernel_lsp_")
+    for name in (HALF_HEADER, DEVICE_HEADER, ATEN_HEADER, ACCESSOR_HEADER)
+}
 
 _MACROS = {
     "FLT_MAX": "3.402823466e+38f",

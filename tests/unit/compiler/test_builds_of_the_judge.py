@@ -9,6 +9,7 @@ import pytest
 from kernel_lsp.compiler.builds.build import Build
 from kernel_lsp.compiler.cuda import build as building
 from kernel_lsp.compiler.cuda.build import build_cuda
+from kernel_lsp.compiler.toolchain.tools import Tool
 from kernel_lsp.source.candidate import SourceFile
 
 NESTED = """namespace lib {
@@ -51,3 +52,16 @@ def test_host_code_is_cut_for_facts_alone(tmp_path: Path, monkeypatch: pytest.Mo
     facts = _compiled(text, tmp_path, (), monkeypatch, facts=True)
     assert facts[:3] == [text, header, text]
     assert facts[3].split() == ["struct", "Packed", "{", "int", "x;", "};"]
+
+
+def test_accessors_of_pytorch_and_parts_of_cub_are_its_own_headers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "tool", lambda _: Tool("nvcc", None, None))
+    text = """#include <cub/device/device_scan.cuh>
+__global__ void k(torch::PackedTensorAccessor32<float, 1> x) { x[0] = cub::Sum()(1, 2); }
+"""
+    assert _compiled(text, tmp_path, (), monkeypatch, facts=False) == [text]
+    whole, bare = _compiled(text, tmp_path, (), monkeypatch, facts=True)
+    assert whole == text
+    assert bare.splitlines()[0].strip() == ""

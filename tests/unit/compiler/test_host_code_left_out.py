@@ -130,3 +130,38 @@ def test_other_rules_of_cutting_make_another_build(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(building, "cutting_rules", lambda: "others")
     builds.append(build_cuda(source, "sm_90", cache=cache, spare_headers=True))
     assert [build.cached for build in builds] == [False, True, False]
+
+
+ACCESSORS = """#include <torch/extension.h>
+struct Rays {
+  Rays(torch::Tensor own);
+  torch::PackedTensorAccessor32<float, 3, torch::RestrictPtrTraits> own;
+  at::PackedTensorAccessor64<int, 1> counts;
+};
+static_assert(sizeof(torch::PackedTensorAccessor32<float, 3, torch::RestrictPtrTraits>) == 8 + 3 * 2 * 4);
+__global__ void k(Rays rays) {
+  auto row = rays.own[blockIdx.x][blockIdx.y];
+  if (threadIdx.x < row.size(0)) row[threadIdx.x] += rays.counts[0] + *rays.own[0].data() + rays.own.stride(1);
+}
+"""
+
+
+def test_pytorchs_accessors_have_stand_ins_and_that_is_said(tmp_path: Path) -> None:
+    build = _built(tmp_path, ACCESSORS)
+    assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
+    assert "stand-ins took the place of PyTorch's accessors" in build.diagnostics[0].message
+
+
+def test_parts_of_cub_that_only_host_code_calls_are_left_out(tmp_path: Path) -> None:
+    parts = ("device/device_scan", "util_allocator", "block/block_reduce")
+    header = "".join(f"#include <cub/{part}.cuh>\n" for part in parts)
+    kernel = """#include "sums.h"
+__global__ void k(float* x) {
+  using Sum = cub::BlockReduce<float, 128>;
+  __shared__ Sum::TempStorage own;
+  *x = Sum(own).Sum(x[threadIdx.x]);
+}
+"""
+    build = _built(tmp_path, kernel, sums=header)
+    assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
+    assert build.diagnostics[0].severity is Severity.WARNING
