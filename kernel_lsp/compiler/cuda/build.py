@@ -57,6 +57,7 @@ def build_cuda(
     cache: BuildCache | None = None,
     *,
     spare_headers: bool = False,
+    whole_file: bool = True,
 ) -> Build:
     """Build the kernels of a CUDA file.
 
@@ -67,6 +68,7 @@ def build_cuda(
         options: compiler options and include folders.
         cache: where the result is looked up and kept, failures included.
         spare_headers: whether to compile without headers that are nowhere, with a warning for each.
+        whole_file: whether nvcc is to compile the whole file where all else failed.
 
     Returns:
         The first build that succeeded, else the last one that was tried.
@@ -77,8 +79,8 @@ def build_cuda(
     nvcc = tool("nvcc")
     arch = target_of(arch, (sliced, *(header.text for header in headers)), options.targets)
     random = spare_headers and needs_random((sliced, *(header.text for header in headers)), include_folders)
-    marks = [mark for mark, holds in ((f"spare {cutting_rules()}", spare_headers), ("no random", random)) if holds]
-    made_of = (*_made_of(source, arch, names, options, headers, nvcc), *marks)
+    marks = ((spare_headers, f"spare {cutting_rules()}"), (random, "no random"), (not whole_file, "in part"))
+    made_of = (*_made_of(source, arch, names, options, headers, nvcc), *(mark for holds, mark in marks if holds))
     # A build of the device code alone is valid whatever the host code is; a failure or a build of the whole file is
     # not.
     by_slice, by_file = cache_key((*made_of, same_code(sliced))), cache_key((*made_of, "whole", source.text))
@@ -86,7 +88,9 @@ def build_cuda(
         return known
     way = _without_random if random else _climb_down
     whole = told_apart(source.text, source.path.parent)
-    climb = partial(way, source, sliced, whole, names=names, options=options, headers=headers, nvcc=nvcc)
+    climb = partial(
+        way, source, sliced, whole, names=names, options=options, headers=headers, nvcc=nvcc, whole_file=whole_file
+    )
     build = climb(arch=arch, spare_headers=spare_headers)
     if build.binary is None and (wider := wider_target(arch, build.log)) is not None:
         build = climb(arch=wider, spare_headers=spare_headers)
@@ -147,8 +151,8 @@ def _climb_down(
     headers: Sequence[UserHeader],
     nvcc: Tool,
     spare_headers: bool,
+    whole_file: bool,
 ) -> Build:
-    locate = _locator(source)
     folders = (source.path.parent, *options.include_dirs)
     cut = sliced_headers(headers, sliced)
     texts = (source.text, *(header.text for header in headers))
@@ -168,22 +172,21 @@ def _climb_down(
             options=(*options.all_flags, *(f"--pre-include={name}" for name in (*brought, *more))),
             include_dirs=folders,
             headers=(*by_name(of_headers), *absent, *((cub,) if cub else ())),
-            locate=locate,
+            locate=_locator(source),
         )
 
     build, left_out_here = compile_slices(sliced, cut), ()
     own = _own(source, headers)
     if spare_headers and is_in(build, own) and wants_host_code(build, own):
-        bare, bare_headers = bare_slices(source.path, whole, headers, include_folders())
-        bare += looked_up
-        slices = (sliced, *(one.text for one in cut)), (bare, *(one.text for one in bare_headers))
-        accessors = accessors_of(slices[1])
-        other = compile_slices(bare, bare_headers, accessors)
-        if gets_further(other, build, *slices):
+        bare, bare_cut = bare_slices(source.path, f"{whole}{looked_up}", headers, include_folders())
+        before, after = (sliced, *(one.text for one in cut)), (bare, *(one.text for one in bare_cut))
+        accessors = accessors_of(after)
+        other = compile_slices(bare, bare_cut, accessors)
+        if gets_further(other, build, before, after):
             left_out_here = host_code_left_out(build, other, stand_ins=bool(accessors))
-            build, sliced, cut, brought = other, bare, bare_headers, (*brought, *accessors)
-    instead = (*cut, *absent)
-    build = _with_nvcc(build, source, sliced, headers, instead, brought, nvcc, arch=arch, names=names, options=options)
+            build, sliced, cut, brought = other, bare, bare_cut, (*brought, *accessors)
+    rest = partial(_with_nvcc, arch=arch, names=names, options=options, whole_file=whole_file)
+    build = rest(build, source, sliced, headers, (*cut, *absent), brought, nvcc)
     if build.way != "nvcc":
         build = replace(build, diagnostics=(*build.diagnostics, *left_out_here))
     return told(build, source, headers, absent) if absent else build
@@ -201,6 +204,7 @@ def _with_nvcc(
     arch: str,
     names: Sequence[str],
     options: BuildOptions,
+    whole_file: bool,
 ) -> Build:
     """Return a build by nvcc where NVRTC's failed for lack of host code, else that one.
 
@@ -212,7 +216,7 @@ def _with_nvcc(
         instead: what the device code gets in their place.
         brought: see `headers_brought`.
         nvcc: its path is None where there is none.
-        arch: see `build_cuda`, as `names` and `options`.
+        arch: see `build_cuda`, as `names`, `options` and `whole_file`.
     """
     own, texts = _own(source, headers), (source.text, *(header.text for header in headers))
     # The slice has lost its includes; whole files may be of a package that is built with PyTorch.
@@ -221,6 +225,8 @@ def _with_nvcc(
     libraries = torch_header_folders() if includes_torch(texts) else ()
     for way, text, extra, more_folders in (("nvcc-slice", sliced, lost, ()), ("nvcc", source.text, (), libraries)):
         if build.binary is not None or nvcc.path is None or not wants_host_code(build, own):
+            break
+        if way == "nvcc" and not whole_file:
             break
         before, build = (
             build,

@@ -40,9 +40,9 @@ def host_code_left_out(first: Build, bare: Build, *, stand_ins: bool) -> tuple[D
     Args:
         first: the build of the usual slices, which failed.
         bare: the other one.
-        stand_ins: whether it has stand-ins for PyTorch's accessors, which is said too.
+        stand_ins: whether it has stand-ins for PyTorch's accessors and checks, which is said too.
     """
-    more = "; stand-ins took the place of PyTorch's accessors" if stand_ins else ""
+    more = "; stand-ins took the place of PyTorch's accessors and checks" if stand_ins else ""
     still = {(one.path, one.line) for one in _errors(bare)}
     by_line = {(one.path, one.line): one for one in reversed(_errors(first)) if (one.path, one.line) not in still}
     return tuple(

@@ -48,6 +48,14 @@ def wants_host_code(build: Build, texts: Mapping[str, str]) -> bool:
     return unknown is not None and _is_cut_away(text, unknown[1] or unknown[2])
 
 
+def is_hopeless(build: Build, texts: Mapping[str, str]) -> bool:
+    """Return True if a build of a whole file failed for something that other template instances do not change."""
+    first = next((d for d in build.diagnostics if d.severity is Severity.ERROR), None)
+    if build.way != "nvcc" or build.binary is not None or first is None:
+        return False
+    return first.path not in texts or not _in_device_function(texts[first.path], first.line)
+
+
 def _in_device_function(text: str, line: int) -> bool:
     """Return True if a line belongs to a kernel or a device function, which can use nothing of the host's."""
     data = text.encode()

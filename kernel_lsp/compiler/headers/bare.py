@@ -22,7 +22,9 @@ from kernel_lsp.source.slicing import device_slice, find_bases, find_device_macr
 from kernel_lsp.source.text import Span
 
 _IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
-_ACCESSOR = re.compile(r"\b(?:at|torch)\s*::\s*(?:(?:Generic)?Packed)?TensorAccessor")
+_ACCESSOR = re.compile(
+    r"\b(?:at|torch)\s*::\s*(?:(?:Generic)?Packed)?TensorAccessor|\b(?:(?:STD_)?TORCH_CHECK|TORCH_INTERNAL_ASSERT)\b"
+)
 _DIRECTIVE = re.compile(rb"^[ \t]*#(?:\\\r?\n|[^\n])*", re.MULTILINE)
 _CONDITION = re.compile(rb"^[ \t]*#[ \t]*(?:el)?if\w*\b((?:\\\r?\n|[^\n])*)", re.MULTILINE)
 _SHELL = re.compile(rb"\b(?:inline\s+)?namespace\b[\w:\s]*\{|\bextern\s*\{|\}")
@@ -66,7 +68,7 @@ def bare_slices(
 
 
 def accessors_of(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the header that stands for PyTorch's accessors of tensors, if device code uses these."""
+    """Return the header that stands for PyTorch's accessors of tensors and its checks, if device code uses any."""
     return (ACCESSOR_HEADER,) if any(map(_ACCESSOR.search, texts)) else ()
 
 

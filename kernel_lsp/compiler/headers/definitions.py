@@ -8,7 +8,17 @@ from pathlib import Path
 from kernel_lsp.compiler.headers.project import folders_around
 from kernel_lsp.device.architectures import arch_number
 
-_FILES = ("Makefile", "makefile", "GNUmakefile", "*.mk", "CMakeLists.txt", "*.cmake", "setup.py")
+_FILES = (
+    "Makefile",
+    "makefile",
+    "GNUmakefile",
+    "*.mk",
+    "CMakeLists.txt",
+    "*.cmake",
+    "setup.py",
+    "*extension*.py",
+    "*builder*.py",
+)
 _FLAG = re.compile(r"(?<![\w-])-D[ \t]*(?P<name>[A-Za-z_]\w*)(?P<value>=[\w.+-]+(?![\w.+-]*[$({]))?(?![\w=])")
 _TARGET = re.compile(r"\b(?:compute|sm)_(\d+)")
 _COMMENT = re.compile(r"^\s*#")

@@ -14,7 +14,7 @@ DEVICE_HEADER = "kernel_lsp_device.h"
 ATEN_HEADER = "kernel_lsp_aten.h"
 """What ATen's namespace has for device code."""
 ACCESSOR_HEADER = "kernel_lsp_accessor.h"
-"""PyTorch's accessors of tensors, for facts alone."""
+"""PyTorch's accessors of tensors and its checks, for facts alone."""
 _FOLDER = Path(__file__).parents[1] / "host/include/kernel_lsp"
 OWN_FILES = {
     name: _FOLDER / name.removeprefix("kernel_lsp_")

@@ -17,6 +17,7 @@ from msgspec import structs
 from kernel_lsp.compiler.builds.build import Build, Diagnostic, Severity
 from kernel_lsp.compiler.cuda.assumed import build_unlaunched
 from kernel_lsp.compiler.cuda.build import build_cuda, build_included
+from kernel_lsp.compiler.cuda.host_needs import is_hopeless
 from kernel_lsp.compiler.cuda.instances import with_few_instances
 from kernel_lsp.compiler.cuda.wrong_kernels import without_wrong_kernels
 from kernel_lsp.compiler.headers.definitions import definitions
@@ -29,7 +30,9 @@ from kernel_lsp.source.template_arguments import usual_number
 
 _DEVICE = Path(__file__).parents[2] / "device"
 _UNDEFINED = re.compile(r'identifier "([A-Z_]*[A-Z][A-Z0-9_]*)" is undefined')
+_CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:el)?if\w*\b(.*)", re.MULTILINE)
 _SECONDS_FOR_MORE = 30.0  # after which nothing is compiled for the sake of some kernels
+_SECONDS_FOR_ANY = 60.0  # after which nothing is compiled for a file of which nothing compiled yet
 _SECONDS = 600  # of a compilation; whoever asks ends it sooner
 
 
@@ -47,9 +50,13 @@ class _Compiler:
         Where some do not compile, macros of the project's build files may help, else usual values of macros that
         nothing defines, whose errors stay; a warning says which.
         """
-        deadline = time.perf_counter() + _SECONDS_FOR_MORE
+        if (quick := _as_built(request)) is not None:
+            return quick
+        start = time.perf_counter()
+        deadline = start + _SECONDS_FOR_MORE
         made = _with_few_errors(request, deadline)
-        if _is_whole(made) or time.perf_counter() > deadline:
+        late = deadline if _count(made) else start + _SECONDS_FOR_ANY
+        if _is_whole(made) or time.perf_counter() > late:
             return made
         made = _with_macros(request, made, _of_build_files(request, made), deadline)
         if _is_whole(made) or time.perf_counter() > deadline:
@@ -65,11 +72,31 @@ class _Compiler:
         return built.binary
 
 
-def _of_build_files(request: CompileAlone, made: CandidateBuild) -> dict[str, str]:
+def _as_built(request: CompileAlone) -> CandidateBuild | None:
+    """Return a build of all kernels with the macros that the project's build files define, where conditions ask for
+    them, no kernel compiles without, and the device code alone suffices. It takes seconds; nvcc on a whole file, half a
+    minute.
+    """
+    headers = user_headers(request.kernel, request.options.include_dirs)
+    conditions = " ".join(one for file in (request.kernel, *headers) for one in _CONDITION.findall(file.text))
+    flags = {
+        flag: place
+        for flag, place in _of_build_files(request, None).items()
+        if re.search(rf"\b{flag[2:].partition('=')[0]}\b", conditions)
+    }
+    source, deadline = request.kernel, time.perf_counter() + _SECONDS_FOR_MORE
+    if not flags or _unlaunched(request, source, deadline, whole_file=False).build.binary is not None:
+        return None
+    asked = structs.replace(request, options=request.options.with_flags(*flags))
+    made = _unlaunched(asked, source, deadline, whole_file=False)
+    return _noted(request, made, flags) if _is_whole(made) else None
+
+
+def _of_build_files(request: CompileAlone, made: CandidateBuild | None) -> dict[str, str]:
     """Return macros that the project's build files define, as flags, each with its place: those that errors name, else
     all that the code mentions.
     """
-    source, said = request.kernel, _said_of(made)
+    source, said = request.kernel, _said_of(made) if made else ""
     texts = (source.text, *(header.text for header in user_headers(source, request.options.include_dirs)))
     every = definitions(source.path, texts, request.arch)
     defined = [one for one in every if re.search(rf"\b{one.name}\b", said)] or every
@@ -98,9 +125,16 @@ def _with_macros(
     other = _with_few_errors(structs.replace(request, options=options), deadline)
     if _count(other) <= _count(made):
         return made
+    return _noted(request, other, flags, errors)
+
+
+def _noted(
+    request: CompileAlone, made: CandidateBuild, flags: dict[str, str], errors: tuple[Diagnostic, ...] = ()
+) -> CandidateBuild:
+    """Return a build with `errors` and a warning that names the macros it was made with."""
     words = ", ".join(f"`{flag}` ({place})" for flag, place in flags.items())
     note = Diagnostic(str(request.kernel.path), 1, 1, 1, 1, Severity.WARNING, f"compiled with {words}")
-    return replace(other, build=replace(other.build, diagnostics=(*errors, *other.build.diagnostics, note)))
+    return replace(made, build=replace(made.build, diagnostics=(*errors, *made.build.diagnostics, note)))
 
 
 def _said_of(made: CandidateBuild) -> str:
@@ -133,18 +167,27 @@ def _count(made: CandidateBuild) -> int:
     return len(made.build.binary.kernels) if made.build.binary else 0
 
 
-def _unlaunched(request: CompileAlone, source: SourceFile, deadline: float) -> CandidateBuild:
+def _unlaunched(
+    request: CompileAlone, source: SourceFile, deadline: float, *, whole_file: bool = True
+) -> CandidateBuild:
     """Compile all kernels of a text, which may be a part of the file that is asked for.
 
-    After `deadline` some of them suffice.
+    After `deadline` some of them suffice. With `whole_file` nvcc compiles the whole file where all else fails.
     """
     arch, options = request.arch, request.options
 
-    def compile_names(names: Sequence[str]) -> Build:
-        cache = request.cache.opened()
-        return _apart(partial(build_cuda, source, arch, names, options, cache, spare_headers=True), source)
-
     headers = user_headers(source, options.include_dirs)
+    texts = {str(file.path): file.text for file in (*headers, source)}
+
+    def compile_names(names: Sequence[str]) -> Build:
+        nonlocal whole_file
+        cache = request.cache.opened()
+        more = {"spare_headers": True, "whole_file": whole_file}
+        build = _apart(partial(build_cuda, source, arch, names, options, cache, **more), source)
+        # With PyTorch's headers nvcc takes half a minute, each time to the same end.
+        whole_file = whole_file and not is_hopeless(build, texts)
+        return build
+
     build, plan, assumed = build_unlaunched(source, compile_names, request.including, headers)
     made = CandidateBuild(build, (plan,), assumed=assumed)
     late = made.build.binary is not None and time.perf_counter() > deadline

@@ -1,13 +1,19 @@
 """Host code that does not compile with the device code alone: it is cut for a file's facts, and that is said."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kernel_lsp.compiler.builds.build import Build, Severity
+from kernel_lsp.compiler.builds.build import Build, Diagnostic, Severity
 from kernel_lsp.compiler.builds.cache import BuildCache
+from kernel_lsp.compiler.builds.options import BuildOptions
 from kernel_lsp.compiler.cuda import build as building
 from kernel_lsp.compiler.cuda.build import build_cuda
+from kernel_lsp.compiler.cuda.host_needs import is_hopeless
+from kernel_lsp.compiler.toolchain.tools import Tool
+from kernel_lsp.runner.messages.build import CacheFolder, CompileAlone
+from kernel_lsp.runner.workers.compile import methods
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.slicing import device_slice, find_bases
 
@@ -149,7 +155,19 @@ __global__ void k(Rays rays) {
 def test_pytorchs_accessors_have_stand_ins_and_that_is_said(tmp_path: Path) -> None:
     build = _built(tmp_path, ACCESSORS)
     assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
-    assert "stand-ins took the place of PyTorch's accessors" in build.diagnostics[0].message
+    assert "stand-ins took the place of PyTorch's accessors and checks" in build.diagnostics[0].message
+
+
+def test_pytorchs_checks_hold_in_constants_and_nowhere_else_in_device_code(tmp_path: Path) -> None:
+    header = """struct Spec { std::vector<float> own; };
+struct Bits { int n; Bits(Spec&); };
+constexpr int half_of(int n) { TORCH_CHECK(n % 2 == 0, "odd"); return n / 2; }
+"""
+    kernel = '#include "bits.h"\n__global__ void k(int* x, Bits b) { constexpr int n = half_of(8); *x = n; }\n'
+    build = _built(tmp_path, kernel, bits=header)
+    assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
+    assert _built(tmp_path, kernel.replace("half_of(8)", "half_of(7)")).binary is None
+    assert _built(tmp_path, kernel.replace("constexpr int n = half_of(8)", "int n = half_of(*x)")).binary is None
 
 
 def test_parts_of_cub_that_only_host_code_calls_are_left_out(tmp_path: Path) -> None:
@@ -165,3 +183,45 @@ __global__ void k(float* x) {
     build = _built(tmp_path, kernel, sums=header)
     assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
     assert build.diagnostics[0].severity is Severity.WARNING
+
+
+def test_macros_of_build_files_that_conditions_ask_for_are_tried_before_nvcc_on_the_whole_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways = tmp_path / "ways"
+
+    def compile_nvcc(*_: Any, way: str, **__: Any) -> Build:
+        with ways.open("a") as file:
+            file.write(f"{way}\n")
+        failed = Diagnostic(str(tmp_path / "k.cu"), 2, 1, 2, 2, Severity.ERROR, "name must be a namespace")
+        return Build(None, (failed,), way, 0.0)
+
+    monkeypatch.setattr(building, "tool", lambda _: Tool("nvcc", "13", Path("nvcc")))
+    monkeypatch.setattr(building, "compile_nvcc", compile_nvcc)
+    (tmp_path / "LICENSE").touch()
+    (tmp_path / "gpu_extension.py").write_text("FLAGS = ['-DWITH_GPU']\n")
+    (tmp_path / "ops.h").write_text(
+        "#if defined(WITH_GPU)\nnamespace lib { template <typename T> __device__ T one() { return T(1); } }\n#endif\n"
+    )
+    text = '#include "ops.h"\nusing lib::one;\n__global__ void k(float* x) { *x = one<float>(); }\n'
+    source = SourceFile(tmp_path / "k.cu", text)
+    request = CompileAlone(
+        kernel=source, arch="sm_90", options=BuildOptions(), cache=CacheFolder(tmp_path / "c", 1 << 20)
+    )
+    made = methods().compile_alone(request)
+    assert made.build.binary is not None, made.build.log
+    (said,) = made.build.diagnostics
+    assert said.message == "compiled with `-DWITH_GPU` (of gpu_extension.py, line 1)"
+    assert "nvcc\n" not in ways.read_text().splitlines(keepends=True)
+
+
+def test_what_no_template_argument_changes_is_told_from_what_one_may(tmp_path: Path) -> None:
+    texts = {"k.cu": "using lib::one;\ntemplate <typename T> __global__ void k(T* x) { x->y = 1; }\n"}
+
+    def failed(path: str, line: int, way: str = "nvcc") -> Build:
+        return Build(None, (Diagnostic(path, line, 1, line, 2, Severity.ERROR, "wrong"),), way, 0.0)
+
+    assert is_hopeless(failed("k.cu", 1), texts)
+    assert is_hopeless(failed("/usr/include/of_a_library.h", 9), texts)
+    assert not is_hopeless(failed("k.cu", 2), texts)
+    assert not is_hopeless(failed("k.cu", 1, "nvcc-slice"), texts)

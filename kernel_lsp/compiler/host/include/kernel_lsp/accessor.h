@@ -1,6 +1,11 @@
 // PyTorch's accessors of tensors, for device code that is compiled without PyTorch's headers: their members, in their
-// order, with the same types.
+// order, with the same types. And its checks in functions that make constants; elsewhere device code has none of them.
 #pragma once
+
+__device__ void kernel_lsp_check_of_the_host();  // defined nowhere, so that what calls it is no machine code
+#define TORCH_CHECK(condition, ...) ((condition) ? void() : kernel_lsp_check_of_the_host())
+#define STD_TORCH_CHECK(condition, ...) TORCH_CHECK(condition)
+#define TORCH_INTERNAL_ASSERT(condition, ...) TORCH_CHECK(condition)
 
 namespace at {
 template <typename T>
