@@ -66,7 +66,8 @@ _PRAGMA = re.compile(rb"\s*#\s*pragma\b")
 _IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
 _TYPES = frozenset((b"struct", b"class", b"union", b"enum"))
 _ALIGNED = frozenset((b"__align__", b"alignas"))
-_FIXED = frozenset((b"constexpr", b"consteval", b"virtual", b"override", b"final"))
+_CONSTANT = frozenset((b"constexpr", b"consteval"))
+_FIXED = frozenset((b"virtual", b"override", b"final"))
 _ATTRIBUTE = re.compile(rb"[A-Z][A-Z0-9_]{3,}")  # a macro in a function's head, of which it is not known what it says
 _BASES = re.compile(rb"\b(?:struct|class)\b[^;{}()=:]*(?:::[^;{}()=:]*)*:(?!:)([^;{}()]*)\{")
 _BEFORE_TYPE = frozenset((b"template", b"static", b"inline", b"const", b"constexpr", b"extern", b"export"))
@@ -426,11 +427,11 @@ class _Knife:
     def unmarked_members(self, made: Declaration) -> list[Span]:
         """Return the member functions of a type that do not say `__device__`, which device code cannot call.
 
-        Those that make constants stay, and those that a type's layout depends on: virtual functions, and constructors
-        and destructors of a class that others derive from. Data members always stay.
+        Those that make constants without the host's functions stay, and those that a type's layout depends on: virtual
+        functions, and constructors and destructors of a class that others derive from. Data members always stay.
         """
         found: list[Span] = []
-        names = _declared(made, b"")
+        names, lost = _declared(made, b""), self.host_members(made)
         for member in self.members(made):
             if _is_type(member):
                 found += self.unmarked_members(member)
@@ -438,7 +439,8 @@ class _Knife:
             if declarator is None or not _is_function(member):
                 continue
             words = self.head_words(member)
-            fixed = words & (_DEVICE_WORDS | _FIXED) or any(map(self.is_device_macro, member.words))
+            makes_constants = words & _CONSTANT and member.span not in lost
+            fixed = words & (_DEVICE_WORDS | _FIXED) or any(map(self.is_device_macro, member.words)) or makes_constants
             told = any(token.text == b"=" for token in member.head[declarator[1] :])  # `= default`, `= delete`, `= 0`
             named = member.head[declarator[0]].text
             makes = named in names and not names.isdisjoint(self.bases)
