@@ -35,7 +35,7 @@ def gets_further(bare: Build, first: Build, slices: Sequence[str], left: Sequenc
 
 
 def host_code_left_out(first: Build, bare: Build, *, stand_ins: bool) -> tuple[Diagnostic, ...]:
-    """Return warnings at the first lines with errors that a build of bare slices no longer has.
+    """Return warnings at the first lines with errors that a build of bare slices no longer has, one at least.
 
     Args:
         first: the build of the usual slices, which failed.
@@ -44,7 +44,9 @@ def host_code_left_out(first: Build, bare: Build, *, stand_ins: bool) -> tuple[D
     """
     more = "; stand-ins took the place of PyTorch's accessors and checks" if stand_ins else ""
     still = {(one.path, one.line) for one in _errors(bare)}
-    by_line = {(one.path, one.line): one for one in reversed(_errors(first)) if (one.path, one.line) not in still}
+    errors = _errors(first)
+    gone = [one for one in errors if (one.path, one.line) not in still] or errors[:1]
+    by_line = {(one.path, one.line): one for one in reversed(gone)}
     return tuple(
         replace(
             one,

@@ -1,7 +1,7 @@
 """Cuts from a file and its headers all that no device code mentions, where the usual slices do not compile.
 
 These keep host code that needs nothing of the host, as far as one file can tell: a structure of types that a header
-declares which is not here, for one. It is cut only for a file's facts, since no program is known to compile without it.
+declares which is not here, for one. It is cut only for a file's facts: what is run and judged is compiled as it stands.
 """
 
 import hashlib

@@ -10,6 +10,7 @@ from kernel_lsp.compiler.builds.cache import BuildCache
 from kernel_lsp.compiler.builds.options import BuildOptions
 from kernel_lsp.compiler.cuda import build as building
 from kernel_lsp.compiler.cuda.build import build_cuda
+from kernel_lsp.compiler.cuda.host_code import host_code_left_out
 from kernel_lsp.compiler.cuda.host_needs import is_hopeless
 from kernel_lsp.compiler.toolchain.tools import Tool
 from kernel_lsp.runner.messages.build import CacheFolder, CompileAlone
@@ -128,6 +129,14 @@ __global__ void k(Own x) {}
 """
     cut = device_slice(text, bases=frozenset()).text.splitlines()
     assert [number for number, line in enumerate(cut, start=1) if line.strip()] == [1, 3, 4, 7]
+
+
+def test_a_build_that_was_made_without_host_code_says_so_even_where_its_lines_have_other_errors() -> None:
+    def failed(message: str) -> Build:
+        return Build(None, (Diagnostic("k.cu", 7, 1, 7, 2, Severity.ERROR, message),), "nvrtc", 0.0)
+
+    (said,) = host_code_left_out(failed("first"), failed("second"), stand_ins=False)
+    assert (said.severity, said.line, said.message.endswith(": first")) == (Severity.WARNING, 7, True)
 
 
 def test_other_rules_of_cutting_make_another_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
