@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import errno
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -105,6 +106,8 @@ def read_source(path: Path) -> SourceFile:
     except FileNotFoundError:
         raise SourceError("There is no such file.", path, fix=_similar_file(path)) from None
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise SourceError("This is a link that leads back to itself.", path, fix="Name the file itself.") from None
         fix = "Check its permissions."
         raise SourceError(f"The file cannot be read: {error.strerror}.", path, fix=fix) from error
     try:

@@ -36,6 +36,7 @@ from kernel_lsp.compiler.ptx.ptxas import PtxasUsage, parse_ptxas_usage, with_sp
 from kernel_lsp.compiler.triton.driver import received_by
 from kernel_lsp.compiler.triton.misalignment import misalignments
 from kernel_lsp.compiler.triton.precompile import precompile
+from kernel_lsp.compiler.triton.ptxas_words import words_of_ptxas
 from kernel_lsp.compiler.triton.renamed import advice_on
 from kernel_lsp.compiler.triton.since import ArchitectureError
 from kernel_lsp.device.architectures import arch_number
@@ -361,6 +362,7 @@ def diagnose(error: WorkloadError, source: SourceFile) -> Diagnostic | None:
     cause = error.__cause__
     if isinstance(cause, (OutOfResources, PTXASError, ArchitectureError)) or compilation:
         said = str(cause).strip() or error.message
+        said = words_of_ptxas(said, source.path.name) if isinstance(cause, PTXASError) else said
         return at(here[-1] if here else 1, said.splitlines()[0] if compilation else said)
     if here and error.path != source.path:
         return at(here[-1], "".join(traceback.format_exception_only(cause)).strip() if cause else error.message)

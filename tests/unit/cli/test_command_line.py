@@ -10,6 +10,7 @@ from kernel_lsp.cli.main import COMMANDS
 from kernel_lsp.judge.verdict import Verdict
 from kernel_lsp.store.store import open_store
 from tests.forked_commands import forked
+from tests.scale_kernel import KERNEL
 
 START = "from kernel_lsp.cli.main import main; main()"
 VERDICT = {
@@ -143,7 +144,19 @@ def test_a_link_to_itself_is_an_error_of_one_sentence(kernel_lsp, tmp_path, comm
     (tmp_path / "loop.cu").symlink_to("loop.cu")
     answer = kernel_lsp(command, "loop.cu")
     assert answer.returncode == 2
-    assert answer.stderr.startswith("error The file cannot be read: Too many levels of symbolic links.")
+    assert answer.stderr.startswith("error This is a link that leads back to itself.")
+    assert "permissions" not in answer.stderr
+
+
+@pytest.mark.parametrize("command", [("check",), ("judge", "other.cu"), ("refine",)], ids=lambda one: one[0])
+def test_a_workload_that_is_not_there_is_an_argument_that_cannot_be_used(kernel_lsp, tmp_path, command):
+    """It is no finding in a kernel: nothing was looked at."""
+    (tmp_path / "scale.cu").write_text(KERNEL)
+    answer = kernel_lsp(*command, "scale.cu", "--workload", "gone_workload.py")
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("error --workload names no file.")
+    assert "gone_workload.py" in answer.stderr
+    assert "kernel-lsp draft FILE" in answer.stderr
 
 
 def test_facts_of_a_folder_are_refused(kernel_lsp, tmp_path):

@@ -10,6 +10,7 @@ from triton.compiler.compiler import ASTSource
 from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.compiler.machine_code.cubin import cubin_arch
 from kernel_lsp.compiler.triton.build import TritonBuild, build_triton, diagnose
+from kernel_lsp.compiler.triton.ptxas_words import words_of_ptxas
 from kernel_lsp.device.device import device_named
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.candidate import SourceFile
@@ -86,8 +87,9 @@ def build(tmp_path: Path) -> Callable[..., TritonBuild]:
         workload: str = WORKLOAD,
         processes: int = 3,
         misaligned: bool = False,
+        name: str = "sums.py",
     ) -> TritonBuild:
-        source = SourceFile(tmp_path / "sums.py", kernel)
+        source = SourceFile(tmp_path / name, kernel)
         path = tmp_path / "sums_workload.py"
         made = workload_of(load_module(workload, path), path)
 
@@ -252,6 +254,26 @@ def test_too_much_shared_memory_is_an_error_and_says_how_much(build: Callable[..
     assert made.build.binary is None
     assert "shared memory, Required: 393216, Hardware limit: 101376" in made.build.diagnostics[0].message
     assert made.build.diagnostics[0].line == 35
+
+
+def test_a_file_whose_name_is_not_ascii_is_to_be_renamed(build: Callable[..., TritonBuild]) -> None:
+    """Triton cannot compile it, and shows what ptxas says of a line that nobody wrote."""
+    (error,) = build(KERNEL.replace(", (1 << 17, 4)", ""), name="zeilensummen_für_größen.py").build.diagnostics
+    assert error.message == (
+        "ptxas cannot read the code that Triton makes of this, here or on a GPU. "
+        "Rename 'zeilensummen_für_größen.py': its name is not ASCII."
+    )
+    assert error.line == 33
+
+
+def test_of_an_error_of_ptxas_its_own_words_are_told() -> None:
+    error = (
+        "PTXAS error: Internal Triton PTX codegen error\n`ptxas` stderr:\n"
+        "ptxas /tmp/k.ptx, line 9; error   : Unknown symbol 'a'\nptxas fatal   : Ptx assembly aborted due to errors\n\n"
+        "Repro command: /somewhere/ptxas -lineinfo /tmp/k.ptx -o /tmp/k.ptx.o\n"
+    )
+    assert words_of_ptxas(error, "sums.py") == "ptxas: Unknown symbol 'a'"
+    assert words_of_ptxas("PTXAS error: it is not there", "sums.py") == "PTXAS error: it is not there"
 
 
 def test_the_workloads_own_errors_are_the_workloads(build: Callable[..., TritonBuild], tmp_path: Path) -> None:
