@@ -54,7 +54,6 @@ _KNOWN = (
     (r"s?gemv|mv|mat_?vec(_?mul)?", "{0} @ {1}", 2),
     (r"(vector|vec|elementwise|residual)?_?add", "{0} + {1}", 2),
     (r"(vector|vec|elementwise)?_?mul", "{0} * {1}", 2),
-    (r"copy", "{0}.clone()", 1),
 )
 
 _RIGHT = "`reference` says what is right, and every verdict rests on it."

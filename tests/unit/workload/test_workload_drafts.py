@@ -70,7 +70,7 @@ def test_the_matrices_of_a_product_fit_each_other():
 
 
 def test_names_that_python_reserves_are_changed():
-    text = draft("__global__ void copy(const float* in, float* out, int n) {}")
+    text = draft("__global__ void relu(const float* in, float* out, int n) {}")
     assert "def reference(in_):" in text
 
 
@@ -608,3 +608,11 @@ def run(out, source):
     text = draft_triton(kernel)
     assert "out = torch.empty(" in text, "the kernel writes it, and what is not seen as written would be held to stay"
     assert "def inputs(rows, n):" in text
+
+
+@pytest.mark.parametrize(("written", "right"), [("y[i] = x[i]", "return x\n"), ("y[n - 1 - i] = x[i]", "")])
+def test_a_copy_is_what_its_indices_say_and_not_its_name(written: str, right: str) -> None:
+    index = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
+    text = draft(f"__global__ void copy_kernel(const float* x, float* y, int n) {{ {index} if (i < n) {written}; }}")
+    assert "clone" not in text
+    assert (right in text) if right else ("def reference" not in text)
