@@ -213,7 +213,10 @@ function report(run: vscode.TestRun, file: vscode.TestItem, checked: CheckedText
         tell(
           run,
           item,
-          failed.map((family) => located(new vscode.TestMessage(family.detail || "It failed."), file)),
+          failed.map((family) => {
+            const one = new vscode.TestMessage(family.detail || "It failed.");
+            return errors.length === 0 ? located(one, file) : one; // findings say it at their lines already
+          }),
         );
     }
   }

@@ -158,7 +158,7 @@ class Jobs:
         job, task = self._jobs.get(job_id), self._tasks.get(job_id)
         if job is None or task is None or job.state.ended:
             return False
-        job.reason = f"{why}; what was found before is kept"
+        job.reason = f"{why}; what was found before is kept" if job.wanted.kind in SEARCHES else why
         task.cancel()
         return True
 

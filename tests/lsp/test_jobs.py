@@ -110,6 +110,14 @@ async def test_a_client_that_agrees_late_to_a_progress_bar_has_it_then(kernel, t
     assert session.progress[-1][1]["kind"] == "end"
 
 
+async def test_a_check_that_is_cancelled_has_kept_nothing(kernel, tmp_path):
+    async with editor(tmp_path, environment=NO_GPU) as session:
+        job = await session.command("check", session.open(kernel))
+        assert await session.command("cancel", job["id"])
+        ended = await session.ended(job["id"])
+        assert (ended["state"], ended["reason"]) == ("cancelled", "it was cancelled")
+
+
 @pytest.mark.thorough
 async def test_the_progress_bar_cancels_too(kernel, tmp_path):
     async with editor(tmp_path, environment=NO_GPU, **ENDLESS) as session:

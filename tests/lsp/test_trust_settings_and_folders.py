@@ -272,6 +272,31 @@ async def test_folders_come_and_go(tmp_path):
                     await asyncio.sleep(0.05)
 
 
+async def test_a_window_vouches_for_an_open_file_whose_folder_leaves_it(tmp_path):
+    """As for any other file outside the workspace: its user has it open."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there, there / "deeper"):
+        folder.mkdir()
+    (there / "scale.cu").write_text(GOOD)
+    (there / "deeper/scale.cu").write_text(GOOD)
+    closed = (there / "scale.cu").as_uri()
+
+    async def is_trusted(session, uri):
+        return not any("Not trusted" in title for _, title in await lenses(session, uri))
+
+    async with editor(here) as session:
+        folder = types.WorkspaceFolder(there.as_uri(), "there")
+        uri = ""
+        for added, removed in (([folder], []), ([], [folder])):
+            event = types.WorkspaceFoldersChangeEvent(added, removed)
+            session.client.workspace_did_change_workspace_folders(types.DidChangeWorkspaceFoldersParams(event))
+            async with asyncio.timeout(20):
+                while await is_trusted(session, closed) is not bool(added):
+                    await asyncio.sleep(0.05)
+            uri = uri or session.open(there / "deeper/scale.cu", language="cuda")
+        assert await is_trusted(session, uri)
+
+
 @pytest.mark.thorough
 async def test_no_hint_is_shown_unasked(tmp_path):
     async with editor(tmp_path) as session:

@@ -120,6 +120,8 @@ class Files:
         self._folders.change(params.event.added, params.event.removed)
         now = set(self._folders.paths)
         self._permission.vouch(self._settings.vouched)
+        for document in self._documents:  # one of a folder that was removed is open still
+            self._permission.opened(document)
         if self._watches_folders and self._watcher is not None:
             self._watcher.unwatch(before - now)
             await asyncio.to_thread(self._watcher.watch, now - before)

@@ -38,6 +38,9 @@ await sit({ vsix }, folder, "scale.cu", async (me) => {
   await me.rows("2 errors").locator(".codicon-error").first().waitFor();
   await me.command("Testing: Focus on Test Explorer View");
   await me.page.locator(".test-explorer .monaco-list-row[aria-label*='scale.cu'][aria-label*='Failed']").waitFor();
+  const said = me.page.locator(".contentWidgets .content");
+  await said.filter({ hasText: "KL010: Reads" }).waitFor();
+  assert.equal(await said.filter({ hasText: "on case n=100" }).count(), 0, "a finding is said at its line, and once");
   await me.shot("51-a-failed-check");
 
   await me.command("Kernel LSP: Focus on Kernels View");
