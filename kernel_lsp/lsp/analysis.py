@@ -264,10 +264,9 @@ def _with_earlier(found: tuple[CompiledText, ...], known: tuple[CompiledText, ..
 
 def _complaint(document: Document, error: KernelLspError) -> dict[str, Any]:
     """Return an answer that holds nothing but the reason why it has no facts."""
-    is_own = error.path == document.path
-    line = (error.line if is_own else None) or 1
-    place = {"path": str(document.path), "line": line, "column": 1, "end_line": line, "end_column": 1}
-    said = place | {"message": error.said if is_own else error.with_place, "severity": "error"}
+    line = error.line or 1
+    place = {"path": str(error.path or document.path), "line": line, "column": 1, "end_line": line, "end_column": 1}
+    said = place | {"message": error.said, "severity": "error"}
     return {"arch": "", "ok": False, "diagnostics": [said], "kernels": []}
 
 

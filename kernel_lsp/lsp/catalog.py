@@ -264,7 +264,11 @@ COMMANDS = (
     Command("apply", ("uri", "verdict"), "true if the editor applied it"),
     Command("difference", ("uri", "verdict"), "the same as `evidence`; VS Code shows the difference"),
     Command("evidence", ("verdict", "uri?"), "the page, which is also shown"),
-    Command("draft", ("uri", "kernel?"), "the workload file, which is also shown: written, or the draft that is there"),
+    Command(
+        "draft",
+        ("uri", "kernel?"),
+        "the workload file, which is also shown: written, or one that cannot be used yet",
+    ),
     Command("adopt", ("uri", "function"), "the workload file that a capture became, a draft, which is also shown"),
     Command("captures", ("uri", "kernel?"), "a page of what programs were seen to call, which is also shown"),
     Command("explain", ("rule",), "the page of a rule, which is also shown"),

@@ -9,6 +9,7 @@ other clients, are pushed.
 """
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lsprotocol import types
@@ -19,6 +20,7 @@ from kernel_lsp.lsp.compiled import CompiledText
 from kernel_lsp.lsp.documents import TOO_LARGE, Document, Documents
 from kernel_lsp.lsp.moving import moved
 from kernel_lsp.lsp.rule_pages import RulePages
+from kernel_lsp.lsp.uris import uri_of
 from kernel_lsp.source.findings import find_findings
 from kernel_lsp.workload.spec import draft_line
 
@@ -161,14 +163,23 @@ def compile_diagnostics(document: Document, found: Iterable[CompiledText]) -> li
 
 
 def _diagnostic(document: Document, found: "Diagnostic", architectures: list[str]) -> types.Diagnostic:
-    own = found.path == str(document.path)
-    extent = document.range_at(found.line, found.column, found.end_line, found.end_column) if own else _EVERYWHERE
-    message = found.message if own else f"{found.message} ({found.path}:{found.line})"
+    """Return a finding; one of another file stands at the first kernel, leads there, and names its place first."""
+    extent, message, related = _EVERYWHERE, found.message, None
+    if found.path == str(document.path):
+        extent = document.range_at(found.line, found.column, found.end_line, found.end_column)
+    else:
+        if document.kernels:
+            extent = document.range(document.kernels[0].name_span)
+        line = types.Range(types.Position(found.line - 1, 0), types.Position(found.line, 0))
+        place = types.Location(uri_of(Path(found.path)), line)
+        related = [types.DiagnosticRelatedInformation(place, found.message)]
+        message = f"{Path(found.path).name}:{found.line}: {found.message}"
     return types.Diagnostic(
         extent,
         message,
         _SEVERITIES[found.severity],
         code=found.code or "compile",
         source=SOURCE,
+        related_information=related,
         data={"architectures": [arch for arch in architectures if arch]},
     )

@@ -35,6 +35,7 @@ class DocumentStatus:
         workload: its workload, if it has one that can be used.
         problem: why its workload cannot be used; None also if it has none.
         draft: the file of its workload, if that is a draft.
+        broken: the file of its workload, if that cannot be used and is no draft.
         offers: variants found faster that are for this text as it is, best first.
         older: variants that were found faster than another version of it, best first.
         last: the latest verdict on a version of the text.
@@ -50,6 +51,7 @@ class DocumentStatus:
     workload: WorkloadFile | None = None
     problem: str | None = None
     draft: Path | None = None
+    broken: Path | None = None
     offers: tuple[Offer, ...] = ()
     older: tuple[Offer, ...] = ()
     last: VerdictRow | None = None
@@ -104,8 +106,8 @@ def look(
             document.source, texts=texts, problems=settings.kernelbench.root, folders=settings.workloads
         )
     except WorkloadError as error:
-        draft = error.path if isinstance(error, DraftError) else None
-        return replace(status, problem=_said(error), draft=draft, last=last)
+        draft, broken = (error.path, None) if isinstance(error, DraftError) else (None, error.path)
+        return replace(status, problem=_said(error), draft=draft, broken=broken, last=last)
     if not workloads:
         return replace(status, last=last)
     targets = [Target(language, document.source, document.kernels, None, workload) for workload in workloads]

@@ -143,3 +143,21 @@ async def titled(session, uri, title):
         while not (found := [lens for lens in await lenses(session, uri) if lens.title == title]):
             await asyncio.sleep(0.05)
     return found[0]
+
+
+async def test_a_workload_that_cannot_be_read_is_one_click_away(tmp_path):
+    """The finding stands at the kernel, where its reader is, and leads to the line that is meant."""
+    kernel, workload = tmp_path / "scale.cu", tmp_path / "scale_workload.py"
+    kernel.write_text(KERNEL)
+    workload.write_text("import torch\nCASES = [dict(n=100)\n")
+    async with editor(tmp_path, environment=NO_GPU) as session:
+        uri = session.open(kernel, language="cuda")
+        mend = await titled(session, uri, "Mend scale_workload.py")
+        assert "was never closed" in mend.tooltip
+        [finding] = await session.until(lambda: session.client.diagnostics.get(uri))
+        assert finding.message.startswith("scale_workload.py:2: ")
+        assert finding.range.start.character == KERNEL.index("scale(")
+        [related] = finding.related_information
+        assert (related.location.uri, related.location.range.start.line) == (workload.as_uri(), 1)
+        await session.command("draft", *mend.arguments)
+        assert await session.until(lambda: session.shown) == [workload.as_uri()]

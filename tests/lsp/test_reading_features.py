@@ -55,7 +55,7 @@ async def test_facts_above_each_kernel_from_open_to_fixed(tmp_path):
         assert re.fullmatch(r"\d+ regs, occupancy: needs a launch", copy)
         session.edit(uri, SCALE.replace("= x[threadIdx.x]; }", "= nothing; }"))
         found = await eventually(session, uri, "when it last compiled")
-        assert found == [(1, template), (7, f"{copy} when it last compiled")], "the other one compiles as it stands"
+        assert found == [(1, template), (7, f"when it last compiled: {copy}")], "the other one compiles as it stands"
         session.edit(uri, SCALE)
         assert len(await lenses(session, uri)) == 2
 

@@ -87,8 +87,8 @@ class CodeLenses:
             saved = _hungriest([fact for _, fact in facts_of(self._analysis.of_saved(document.uri)[:1], kernel)])
         text = _facts_text(max(facts, key=_registers), saved)
         is_older = self._analysis.is_compiled(document) and not facts_of(now, kernel)
-        older = " when it last compiled" if is_older else ""
-        return [Lens(text + older, f"{PREFIX}machineCode", arguments=[document.uri, kernel.name])]
+        older = "when it last compiled: " if is_older else ""
+        return [Lens(older + text, f"{PREFIX}machineCode", arguments=[document.uri, kernel.name])]
 
 
 def _registers(fact: CompiledKernel) -> int:

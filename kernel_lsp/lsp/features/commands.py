@@ -107,7 +107,7 @@ class ResultCommands:
         return await self.evidence(verdict, uri)
 
     async def draft(self, uri: str, kernel: str | None) -> FilePath:
-        """Write a first workload beside a kernel file that has none, or show the draft that is there."""
+        """Write a first workload beside a kernel file that has none, or show the one that is not usable yet."""
         from kernel_lsp.workload.draft import draft_for  # imported here: its patterns are slow to compile
 
         document = self._documents.read(uri)
@@ -115,12 +115,12 @@ class ResultCommands:
         if not document.on_disk:
             fix = "Save the text as a file first."
             raise SourceError("A workload is drafted beside its kernel, which is not saved.", document.path, fix=fix)
-        there = (await self._results.of(document)).draft
-        if there is not None:
+        status = await self._results.of(document)
+        if (there := status.draft or status.broken) is not None:
             path = there
         else:
             write_new(path, draft_for(document.source, kernel))
-        self._show(path, f"The draft is {path}.")
+        self._show(path, f"The workload is {path}.")
         return FilePath(str(path))
 
     async def adopt(self, uri: str, function: str) -> FilePath:

@@ -48,7 +48,7 @@ class JobLenses:
     def of_jobs(self, document: Document, kernel: Kernel) -> list[Lens]:
         """Return the next step, and the progress of a search or an offer to start one.
 
-        Steps: trust, draft a workload, finish the draft, check; a text that was checked shows the result.
+        Steps: trust, draft a workload, finish or mend it, check; a text that was checked shows the result.
         """
         if not self._readiness.covers(document):
             return self._trust(document)
@@ -69,6 +69,10 @@ class JobLenses:
             return []
         if status.draft is not None:
             return [_lens(f"Draft: finish {status.draft.name}", "draft", document.uri)]
+        if status.broken is not None and status.broken != document.path:
+            lens = _lens(f"Mend {status.broken.name}", "draft", document.uri)
+            lens.tooltip = status.problem
+            return [lens]
         if self._readiness.can_draft(document, status):
             return [_lens("Draft a workload", "draft", document.uri, kernel.name)]
         if status.workload is None:

@@ -110,6 +110,14 @@ const tests = {
     assert.match(found.message, /"two" is undefined/);
     assert.equal(found.range.start.line, 2);
   },
+  async "a text that is in no file yet is compiled"() {
+    const content = "__global__ void mine(float* x) { x[threadIdx.x] = three; }\n";
+    const document = await vscode.workspace.openTextDocument({ language: "cuda-cpp", content });
+    await vscode.window.showTextDocument(document);
+    const found = await until("a diagnostic", () => vscode.languages.getDiagnostics(document.uri)[0]);
+    assert.match(found.message, /"three" is undefined/);
+    await vscode.commands.executeCommand("workbench.action.revertAndCloseActiveEditor");
+  },
   async "a variant is applied by its action, and the text is as it was judged"() {
     const document = await open("softmax.py");
     const place = at(document, "softmax_kernel(");
