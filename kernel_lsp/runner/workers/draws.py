@@ -15,6 +15,7 @@ from kernel_lsp.errors import WorkloadError
 from kernel_lsp.runner.workers.torch_types import seed_random_numbers
 from kernel_lsp.workload import families
 from kernel_lsp.workload.contract import NOTHING
+from kernel_lsp.workload.host_tensors import HostTensors
 from kernel_lsp.workload.leaves import Leaves, tensors
 from kernel_lsp.workload.other_sizes import extent, other_sizes, sizes_near_the_largest
 from kernel_lsp.workload.other_values import other_values
@@ -109,8 +110,12 @@ class Draws:
         if self.workload.problem is not None:  # its module is executed first, and may draw random numbers
             self.workload.problem.call(constants)
         seed_random_numbers(seed)
-        leaves = make_inputs(self.workload, constants)
+        host = HostTensors()
+        written = self.workload.problem is None and self.workload.captured is None  # by an author, who names devices
+        with host if written and not self.on_gpu else contextlib.nullcontext():
+            leaves = make_inputs(self.workload, constants)
         for tensor in tensors(leaves):
+            host.require_gpu(tensor, f"what `inputs` made for case {describe_case(constants)}", self.workload.path)
             if tensor.device.type != self._device:
                 raise WorkloadError(
                     f"`inputs` made a tensor on {tensor.device} for case {describe_case(constants)}",

@@ -43,6 +43,7 @@ from kernel_lsp.runner.workers.emulated_memory import EmulatedMemory
 from kernel_lsp.runner.workers.emulated_report import LaunchOutcome, place, report
 from kernel_lsp.runner.workers.inline import packed_arguments, resident_blocks
 from kernel_lsp.runner.workers.unfilled import Unfilled
+from kernel_lsp.workload.host_tensors import HostTensors
 
 _MOST_SHARED_BYTES = max(limits.block_shared_bytes for limits in ARCHITECTURES.values())
 
@@ -56,12 +57,16 @@ class Emulator:
     """The GPU of one worker. `begin` and `end` enclose a run of the workload; `sample` does both itself.
 
     It is the first of `emulated_devices(device)`; each call of `grow` moves to the next.
+
+    Attributes:
+        host_tensors: what no launch may be given, of what is made while this mode is active.
     """
 
     def __init__(self, device: Device) -> None:
         self._devices = list(emulated_devices(device))
         self._path: Path | None = None
         self._triton = False
+        self.host_tensors = HostTensors()
         self._order = secrets.randbits(32)  # of blocks, which goes backwards in every other run
         self.begin((), ())
 
@@ -210,6 +215,8 @@ class Emulator:
         with self.answering(launch.name):
             for parameter, value in launch.arguments:
                 if isinstance(value, Tensor) and value.numel():
+                    what = f"argument `{parameter}` of `{launch.name}`"
+                    self.host_tensors.require_gpu(value, what, self._path or Path())
                     self.memory.reach(value)
                     self.memory.name(value.data_ptr(), parameter)
             shape, memory = launch.shape, self.memory.buffers
@@ -234,7 +241,7 @@ class Emulator:
         while True:
             self.begin(names, inputs, sample)
             try:
-                with self.placement(), Unfilled(self.memory):
+                with self.placement(), Unfilled(self.memory), self.host_tensors:
                     launch()
             except Unfinished as error:
                 ended = str(error)

@@ -221,7 +221,7 @@ class SubjectWorker:
         while True:
             emulator.begin(self._names, buffer.leaves)
             try:
-                with torch.no_grad(), emulator.placement(), watcher:
+                with torch.no_grad(), emulator.placement(), watcher, emulator.host_tensors:
                     return self._call(request.buffer)
             except KernelLspError:
                 raise

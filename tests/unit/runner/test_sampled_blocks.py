@@ -195,7 +195,7 @@ def test_addresses_that_were_never_computed_are_not_followed(parts):
 
 def test_waiting_for_a_block_that_was_left_out_is_no_deadlock(parts):
     def launch(module, x):
-        module.chained[100, 32](x, torch.zeros(100, dtype=torch.int32), torch.empty_like(x), len(x))
+        module.chained[100, 32](x, torch.zeros(100, dtype=torch.int32, device="cuda"), torch.empty_like(x), len(x))
 
     run = sampled(parts, launch, torch.randn(3200))
     assert run.findings == ()
@@ -204,7 +204,7 @@ def test_waiting_for_a_block_that_was_left_out_is_no_deadlock(parts):
 
 def test_blocks_take_from_a_queue_what_they_get(parts):
     def launch(module, x):
-        module.queue[64, 32](x, torch.zeros(1, dtype=torch.int32), torch.empty_like(x), len(x) // 32)
+        module.queue[64, 32](x, torch.zeros(1, dtype=torch.int32, device="cuda"), torch.empty_like(x), len(x) // 32)
 
     run = sampled(parts, launch, torch.randn(64 * 32))
     assert (run.findings, run.launches[0].ended) == ((), None)
