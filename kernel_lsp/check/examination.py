@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from kernel_lsp import policy
+from kernel_lsp.check.element_types import unlike_elements
 from kernel_lsp.check.emulated import of_emulator
 from kernel_lsp.check.hints import STACK_BYTES, counter_hints, resource_hints
 from kernel_lsp.check.places import kernel_place
@@ -53,6 +54,7 @@ class _Notes:
     done: set[Needs] = field(default_factory=lambda: {Needs.NOTHING})
     emulation: Emulation | None = None
     lasting: bool = True
+    unlike: tuple[str, ...] = ()
 
     def add(self, rule: Rule, message: str) -> None:
         """Add a finding about the whole file, at the name of the first kernel that was built, else of its first one."""
@@ -155,6 +157,7 @@ def _take_build(built: Built, notes: _Notes) -> None:
             notes.findings.append(rule.at(said.path, said.line, said.message + own, column=said.column, end=end))
     notes.lasting = built.lasting
     notes.resources, notes.assumed = resources_of(built), built.assumed
+    notes.unlike = tuple(unlike_elements(notes.kernels, built.plans))
     if built.ok:
         notes.done.add(Needs.COMPILING)
         notes.findings += resource_hints(
@@ -273,6 +276,8 @@ def _take_answers(profile: BaselineProfile, cases: Sequence[str], notes: _Notes)
         notes.lasting = ruling.outcome is not Outcome.TIMED_OUT
         case = next(check.case for check in findings.checks if check.status is CheckStatus.FAILED)
         at_its_line = any(run.findings for run in findings.runs if run.case == case)
+        for why in notes.unlike:
+            notes.add(right.WRONG, f"{why}: each element is read as what it is not")
         for one in (*([] if at_its_line else [ruling]), *profile.later_rulings):
             notes.add(right.WRONG if one.outcome is Outcome.WRONG else right.RUN_FAILED, one.reason)
     raised = len(profile.raised)

@@ -20,6 +20,7 @@ class Launch:
         num_stages: Triton only.
         entry: symbol of the kernel in its cubin, once built.
         arguments: CUDA: what it is given by position; None for what is no number. It makes no program another one.
+        tensors: CUDA: by position the element type of each tensor, such as `float32`; None for what is none.
     """
 
     kernel: str
@@ -31,6 +32,7 @@ class Launch:
     num_stages: int | None = None
     entry: str | None = None
     arguments: tuple[bool | int | float | None, ...] = field(default=(), compare=False, repr=False)
+    tensors: tuple[str | None, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

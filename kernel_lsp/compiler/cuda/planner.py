@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from traceback import extract_tb
 from typing import Any
 
+from torch import Tensor
+
 from kernel_lsp.compiler.builds.plan import Launch, LaunchTrace
 from kernel_lsp.compiler.fakes.gpu import fake_gpu
 from kernel_lsp.compiler.fakes.shortfall import shortfall
@@ -141,7 +143,8 @@ class _RecordingKernel:
 
         def launch(*arguments: object) -> None:
             numbers = (one if isinstance(one, (bool, int, float)) else None for one in arguments)
-            self.launches.append(replace(made, arguments=tuple(numbers)))
+            types = (str(one.dtype).removeprefix("torch.") if isinstance(one, Tensor) else None for one in arguments)
+            self.launches.append(replace(made, arguments=tuple(numbers), tensors=tuple(types)))
 
         return launch
 
