@@ -145,6 +145,11 @@ export function activate(context: vscode.ExtensionContext): void {
     const shown = variants.shown(isRow(modified) ? undefined : modified);
     if (shown !== undefined) await variants.apply(shown.uri, shown.verdict);
   });
+  context.subscriptions.push(
+    vscode.commands.registerCommand("kernelLsp.applied", async (uri: string, line: number, verdict: string) => {
+      await variants.showApplied(vscode.Uri.parse(uri), verdict, new vscode.Range(line, 0, line, 0));
+    }),
+  );
   command("evidenceShown", async (modified) => {
     const shown = variants.shown(isRow(modified) ? undefined : modified);
     if (shown !== undefined) await evidence.show(shown.verdict, shown.uri);

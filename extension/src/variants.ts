@@ -87,7 +87,6 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
 
   /** Has the server apply a variant; what shows its difference is closed then, and what was changed is shown. */
   async apply(uri: string, verdict: string): Promise<void> {
-    this.news.seen(verdict);
     const change = await this.#change(uri, verdict);
     if ((await this.server.run("apply", uri, verdict)) !== true) return;
     for (const tab of vscode.window.tabGroups.all.flatMap((group) => group.tabs)) {
@@ -96,6 +95,12 @@ export class Variants implements vscode.TextDocumentContentProvider, vscode.Disp
       }
     }
     const { file, selection } = change ?? { file: vscode.Uri.parse(uri) };
+    await this.showApplied(file, verdict, selection);
+  }
+
+  /** Brings into view what a variant has changed, and says so. */
+  async showApplied(file: vscode.Uri, verdict: string, selection?: vscode.Range): Promise<void> {
+    this.news.seen(verdict);
     await vscode.window.showTextDocument(file, { preview: false, ...(selection && { selection }) });
     vscode.window.setStatusBarMessage("$(check) Applied. Undo takes it back.", 8000);
   }

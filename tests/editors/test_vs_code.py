@@ -26,7 +26,7 @@ from tests.scale_kernel import KERNEL, WORKLOAD
 
 HERE = Path(__file__).parent / "vscode"
 EXTENSION = ROOT / "extension"
-LARGEST = 2.5 * 2**20
+LARGEST = 3 * 2**20  # bytes; the wheel of the server is most of it
 SCREENSHOTS = Path(__file__).parent / "screenshots"
 
 STAND_IN = """#!/bin/sh

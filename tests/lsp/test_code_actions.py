@@ -169,9 +169,20 @@ async def test_real_editors_can_apply_a_variant(kernel, tmp_path, name):
         apply = (await session.actions(uri, only=["refactor"]))[0]
         assert apply.edit is None
         resolved = await session.client.code_action_resolve_async(apply)
+        assert resolved.command is None
         assert session.apply(resolved.edit)
         assert session.texts[uri].text == faster_text(kernel)
         assert not any("Apply" in title for title in titles(await session.actions(uri)))
+
+
+async def test_our_extension_brings_into_view_what_was_applied(kernel, tmp_path):
+    store_offer(tmp_path, kernel, faster_text(kernel))
+    async with editor(tmp_path, environment=NO_GPU) as session:
+        uri = session.open(kernel)
+        resolved = await session.client.code_action_resolve_async((await session.actions(uri, only=["refactor"]))[0])
+        assert resolved.command.command == "kernelLsp.applied"
+        changed = resolved.edit.document_changes[0].edits[0].range.start.line
+        assert [*resolved.command.arguments][:2] == [uri, changed]
 
 
 @pytest.mark.thorough

@@ -39,7 +39,7 @@ from kernel_lsp.workload.spec import draft_line, kernel_file_of, workload_path
 
 if TYPE_CHECKING:
     from kernel_lsp.lsp.document_status import DocumentStatus
-    from kernel_lsp.refine.offers import Offer
+    from kernel_lsp.refine.offers import FileEdits, Offer
 
 OPTIONS = types.CodeActionOptions(code_action_kinds=list(ACTION_KINDS), resolve_provider=True)
 
@@ -117,10 +117,12 @@ class CodeActions:
             if found.pending:
                 raise protocol.RequestFailed("Its final checks are under way. It can be applied once they have passed.")
             try:
-                action.edit, _ = await self._edits.edit_of(document, found)
+                action.edit, placed = await self._edits.edit_of(document, found)
             except KernelLspError as error:
                 self._background.start(self._edits.ask_to_judge_again(document, data.get("kernel"), error))
                 raise
+            if self._client.wants_job_progress:  # that is our extension, which has this command
+                action.command = _showing(placed[0], data["verdict"])
         return action
 
     def _trust(self, document: Document) -> Iterator[types.CodeAction]:
@@ -270,6 +272,12 @@ def _command(
     if disabled is not None:
         action.disabled, action.command = types.CodeActionDisabled(disabled), None
     return action
+
+
+def _showing(change: "FileEdits", verdict: str) -> types.Command:
+    """Return the command that brings the first line of an applied change into view."""
+    line = change.file.text.encode()[: change.edits[0].span.start].count(b"\n")
+    return types.Command("Show the change", "kernelLsp.applied", arguments=[uri_of(change.file.path), line, verdict])
 
 
 def _wanted(only: Sequence[str] | None, *kinds: str) -> bool:

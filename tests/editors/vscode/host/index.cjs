@@ -129,6 +129,8 @@ const tests = {
     const before = document.getText();
     assert.ok(await vscode.workspace.applyEdit(apply.edit));
     assert.equal(document.getText(), before.replace("num_warps=4", "num_warps=2"));
+    await vscode.commands.executeCommand(apply.command.command, ...apply.command.arguments); // as VS Code does then
+    assert.equal(vscode.window.activeTextEditor.selection.active.line, at(document, "num_warps=2").line);
     await vscode.commands.executeCommand("workbench.action.files.revert");
   },
   async "settings are named as VS Code's own are"() {
