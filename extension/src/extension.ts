@@ -53,9 +53,11 @@ export function activate(context: vscode.ExtensionContext): void {
   server.commands.set("trust", (...folders) => trust(server, folders));
 
   const look = (): void => {
-    const isKernelFile = holdsKernels(vscode.window.activeTextEditor?.document);
-    void vscode.commands.executeCommand("setContext", "kernelLsp.kernelFile", isKernelFile);
-    if (isKernelFile) void server.ensure();
+    const document = vscode.window.activeTextEditor?.document;
+    const hasKernels = holdsKernels(document);
+    const isFile = document?.uri.scheme === "file"; // what works on files is not offered of a text in none
+    void vscode.commands.executeCommand("setContext", "kernelLsp.kernelFile", hasKernels && isFile);
+    if (hasKernels) void server.ensure();
   };
   context.subscriptions.push(
     vscode.window.onDidChangeActiveTextEditor(look),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernel_lsp.source.grammar import parse_python
 from kernel_lsp.source.language import signs
-from kernel_lsp.source.python import is_python
+from kernel_lsp.source.python import is_python, python_ast
 from kernel_lsp.source.text import Span
 
 if TYPE_CHECKING:
@@ -34,10 +34,20 @@ def find_findings(text: str, path: Path) -> tuple[SyntaxFinding, ...]:
     if not is_python(path) or not (workload or any(sign in text for sign in (*signs(path.suffix), _OF_WORKLOAD))):
         return ()
     root = parse_python(text.encode()).root_node
-    return tuple(_faults(root))[:_MOST] if root.has_error else ()
+    return tuple(_faults(root, *_complaint(text)))[:_MOST] if root.has_error else ()
 
 
-def _faults(root: "Node") -> list[SyntaxFinding]:
+def _complaint(text: str) -> tuple[int, str]:
+    """Return Python's own words about a text that it cannot parse, and their line from 1; line 0 if it can."""
+    try:
+        python_ast(text)
+    except SyntaxError as error:
+        return error.lineno or 0, f"Python cannot parse this: {error.msg}."
+    return 0, ""
+
+
+def _faults(root: "Node", line: int, complaint: str) -> list[SyntaxFinding]:
+    """Return the faulty nodes; the ones that cover `line` are explained by `complaint`."""
     found: list[SyntaxFinding] = []
     nodes = [root]
     while nodes and len(found) < _MOST:
@@ -45,7 +55,10 @@ def _faults(root: "Node") -> list[SyntaxFinding]:
         if node.is_missing:
             found.append(SyntaxFinding(Span(node.start_byte, node.end_byte), f"`{node.type}` is missing here."))
         elif node.type == "ERROR":
-            found.append(SyntaxFinding(Span(node.start_byte, node.end_byte), "This is not Python."))
+            own = node.start_point[0] < line <= node.end_point[0] + 1
+            found.append(
+                SyntaxFinding(Span(node.start_byte, node.end_byte), complaint if own else "This is not Python.")
+            )
         elif node.has_error:
             nodes += reversed(node.children)
     return found

@@ -1,12 +1,14 @@
 """Python texts that nothing can read end with one error, whatever reads them."""
 
 import ast
+from pathlib import Path
 
 import pytest
 
 from kernel_lsp.judge.program_equality import same_model, same_python
 from kernel_lsp.refine.dialogue.answer import RejectedAnswer
 from kernel_lsp.refine.dialogue.kernelbench import Style, check_model_new
+from kernel_lsp.source.findings import find_findings
 from kernel_lsp.source.python import NestedTooDeepError, expression_ast, python_ast
 from kernel_lsp.source.static_check.python import python_findings
 
@@ -63,3 +65,13 @@ def test_a_candidate_that_cannot_be_read_is_not_run(text: str) -> None:
 def test_an_answer_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(RejectedAnswer, match="nested too deep"):
         check_model_new(text, next(iter(Style)))
+
+
+def test_a_workload_that_python_cannot_parse_is_told_in_pythons_words() -> None:
+    path = Path("scale_workload.py")
+    [unclosed] = find_findings("import torch\nCASES = [dict(n=100)\n", path)
+    assert unclosed.message == "Python cannot parse this: '[' was never closed."
+    first, second = find_findings("CASES = 1\nx = = 2\nif:\n  pass\n", path)
+    assert first.message == "Python cannot parse this: invalid syntax."
+    assert second.message == "`identifier` is missing here."
+    assert find_findings("CASES = [dict(n=100)]\n", path) == ()
