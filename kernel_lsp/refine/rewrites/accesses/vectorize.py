@@ -85,14 +85,14 @@ def _plan(tree: KernelTree, loop: IndexLoop, *, rows: bool) -> _Plan | None:
         return None
     types = {p.removeprefix("typename ").removeprefix("class ").strip() for p in tree.kernel.template_parameters}
     opened = next((g.element for g in groups if g.element in types), None)
-    chosen = [g for g in groups if (g.element == opened if opened else g.element in _SIZES)]
+    chosen = [g for g in groups if (g.element == opened if opened else g.kind in _SIZES)]
     if not chosen or (rows and not any(g.modular for g in chosen)):
         return None
     plain = [g for g in chosen if not g.modular]
     first = next((g for g in plain if g.written), plain[0] if plain else None)
     leaders = [g for g in plain if first and _signature(tree, g) == _signature(tree, first)]
     leaders.sort(key=lambda g: g is not first)
-    lanes = None if opened else VECTOR_BYTES // min(_SIZES[g.element] for g in chosen)
+    lanes = None if opened else VECTOR_BYTES // min(_SIZES[g.kind] for g in chosen)
     followers = [g for g in chosen if g not in leaders]
     return _Plan(loop, tuple(leaders), tuple(followers), lanes, modulus)
 
@@ -173,8 +173,8 @@ class _Writer:
         yield f"const {loop.type} {self.count} = {' && '.join(conditions)} ? {span} / {self.lanes} : 0;"
 
     def moves(self, group: AccessGroup, *, load: bool) -> Iterator[str]:
-        kind = _VECTORS.get(group.element, "uint4")
-        chunks = self.plan.lanes * _SIZES[group.element] // VECTOR_BYTES if self.plan.lanes else 1
+        kind = _VECTORS.get(group.kind, "uint4")
+        chunks = self.plan.lanes * _SIZES[group.kind] // VECTOR_BYTES if self.plan.lanes else 1
         constant = "const " if load else ""
         start = f"reinterpret_cast<{constant}{kind}*>({_address(group, None if group.modular else self.head)})"
         buffer, flag = self.buffers[id(group)], self.flags.get(id(group))
@@ -226,7 +226,7 @@ class _Writer:
             buffer = self.buffers[id(group)]
             yield f"alignas({VECTOR_BYTES}) {group.element} {buffer}[{self.lanes}];"
             held = register and self.kept and _address(group, None) == self.kept.address
-            kind = _VECTORS.get(group.element, "uint4")
+            kind = _VECTORS.get(group.kind, "uint4")
             if group.read and not (held and self.kept and self.kept.first != loop.node.id):
                 yield from self.moves(group, load=True)
                 if held:
@@ -287,7 +287,7 @@ class _Writer:
         inner = [_shift(line, pad + "    ") for line in lines]
         head = ["{"]
         if self.kept and self.kept.first == self.loop.node.id:
-            kind = _VECTORS.get(self.plan.leaders[0].element, "uint4")
+            kind = _VECTORS.get(self.plan.leaders[0].kind, "uint4")
             head = [f"{kind} {self.kept.name}[{self.kept.vectors}];", pad + "{"]
         return Edit(self.loop.span, without_trailing_blanks("\n".join([*head, *inner, pad + "}"])))
 
@@ -319,7 +319,7 @@ def _keeping(tree: KernelTree, plans: list[_Plan], vectors: int) -> dict[int, tu
     for plan in plans:
         for group in plan.leaders:
             loop, parent = plan.loop, plan.loop.node.parent
-            chunks = plan.lanes * _SIZES[group.element] // VECTOR_BYTES if plan.lanes else 1
+            chunks = plan.lanes * _SIZES[group.kind] // VECTOR_BYTES if plan.lanes else 1
             if not group.read or tree.base(group.array) in writes or loop.serial or plan.modulus or chunks != 1:
                 continue
             header = (loop.type, loop.start, loop.limit, loop.stride, str(parent.id if parent else 0), str(plan.lanes))

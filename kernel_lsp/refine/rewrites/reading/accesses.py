@@ -27,7 +27,8 @@ class AccessGroup:
     Attributes:
         array: pointer's name.
         offset: what is added to the loop's variable, as text; empty for nothing.
-        element: type of the elements.
+        element: type of the elements, as the kernel names it.
+        kind: the type that this name stands for.
         nodes: the subscript expressions.
         read: some access reads what was there before the iteration.
         written: some access writes.
@@ -39,6 +40,7 @@ class AccessGroup:
     array: str
     offset: str
     element: str
+    kind: str
     nodes: tuple[Node, ...]
     read: bool
     written: bool
@@ -260,7 +262,8 @@ def lane_groups(tree: KernelTree, loop: IndexLoop, modulus: Modulus | None = Non
         stores = any(u[2] for u in uses)
         always = (not read or any(u[1] for u in certain)) and (not stores or all(u in certain for u in uses if u[2]))
         nodes, element = tuple(u[0] for u in uses), tree.pointers[array]
-        groups.append(AccessGroup(array, offset, element, nodes, read, stores, always, modular))
+        kind = tree.named_type(element)
+        groups.append(AccessGroup(array, offset, element, kind, nodes, read, stores, always, modular))
     loose |= {tree.base(g.array) for g in groups if not g.always}
     return [g for g in groups if g.always and not (tree.base(g.array) in loose and tree.base(g.array) in stored)]
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from tree_sitter import Node, Parser
 
 from kernel_lsp.refine.rewrites.reading.records import struct_members
+from kernel_lsp.refine.rewrites.reading.type_names import type_names, type_names_beside
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.grammar import cuda_grammar
 from kernel_lsp.source.kernel import Kernel
@@ -268,19 +269,11 @@ class KernelTree:
 
     @cached_property
     def _aliases(self) -> dict[str, str]:
-        """Return what the file's own names of types stand for: macros, `typedef` and `using`."""
-        found: dict[str, str] = {}
-        for node in walk(self.root):
-            if node.type == "preproc_def" and (value := node.child_by_field_name("value")) is not None:
-                found[text_of(field(node, "name"))] = text_of(value).strip()
-            elif node.type == "alias_declaration":
-                found[text_of(field(node, "name"))] = text_of(field(node, "type"))
-            elif node.type == "type_definition" and field(node, "declarator").type == "type_identifier":
-                found[text_of(field(node, "declarator"))] = text_of(field(node, "type"))
-        return found
+        """Return what names of types of the file and of the headers beside it stand for."""
+        return type_names_beside(self.file) | type_names(self.root)
 
     def named_type(self, name: str) -> str:
-        """Return the type that a name of the file's own stands for; any other type itself."""
+        """Return the type that a name of the file or its headers stands for; any other type itself."""
         for _ in range(len(self._aliases)):
             if name not in self._aliases:
                 break
