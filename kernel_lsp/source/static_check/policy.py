@@ -19,7 +19,7 @@ PLAIN_MODULES = words(
     "triton typing"
 )
 _LISTED_BY_THEMSELVES = words(
-    "copy datetime decimal fractions hashlib heapq json operator random re statistics struct typing_extensions warnings"
+    "copy datetime decimal fractions hashlib heapq json operator random re statistics struct typing_extensions"
 )
 _ALL_OF_THEM = words("apex bisect flash_attn numpy time")
 _MEMBERS = {
@@ -48,14 +48,19 @@ _MEMBERS = {
     "tqdm": words("auto tqdm trange"),  # others are threads, processes and messages
     "traceback": words("format_exc print_exc"),
     "types": words("MappingProxyType SimpleNamespace"),
+    "warnings": words(  # others read lines of files
+        "catch_warnings deprecated filterwarnings resetwarnings simplefilter warn"
+    ),
 }
 TOLD_MODULES = _LISTED_BY_THEMSELVES | _ALL_OF_THEM | frozenset(_MEMBERS)
 """Modules whose import is a note."""
 _OWN_WORDS_OF_NUMPY = words("array copy select string trace")
 _OF_NUMPY = words(
-    "DataSource compat core ctypeslib distutils f2py fromregex genfromtxt lib load loadtxt memmap rec save "
-    "savetxt savez savez_compressed testing"
+    "DataSource bit_generator compat core ctypeslib distutils extras f2py format_parser fromregex genfromtxt lib load "
+    "loadtxt memmap mrecords mtrand rec recarray recfromcsv recfromtxt record save savetxt savez savez_compressed "
+    "testing"
 )
+"""Parts of numpy that read and write files or memory, or make attributes of the names of fields."""
 _PARTS_OF_TORCH: dict[str, frozenset[str]] = {
     **dict.fromkeys(
         words("ao classes export futures hub monitor multiprocessing onnx overrides package profiler serialization"),
@@ -104,11 +109,27 @@ _MODULES_WITHIN = words(
 """Modules of torch and triton by their last name, to be recognised even if neither is installed."""
 _FOREIGN = (sys.stdlib_module_names | {"np", "numpy"}) - words("chunk copy math random select signal trace")
 """Standard modules that torch's and triton's modules import, except names that they also use for their own."""
+_OPERATORS_OF_LIBRARIES = words("_quantized inductor mkl mkldnn onednn quantized")
+"""Namespaces of `torch.ops` for torch's own use: their functions take sizes and packed data as they come."""
+_SPARSE = words(
+    "sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor"
+)
+_CHECKED = re.compile(
+    r"_(?:assert|check|foreach_|flash_attention|efficient_attention|scaled_dot_product)\w*|_disable_dynamo"
+    r"|_(?:[a-z0-9]+_)*mm(?:_v\d)?|_(?:log_)?softmax|_fused_\w*norm|convolution_backward"
+)
+"""Private functions and backward operators of torch that honest versions use, and that check what they are given."""
+_OPERATORS = ((), ("Tensor",), ("functional",), ("ops", "aten"))
+"""Where torch keeps its operators."""
+_OF_TORCHS_OWN = words("_C _VF _classes _ops")
+"""Modules of torch that no file of theirs shows."""
 _FILES_OF_TORCH = words("from_file load load_library save")
 _HARMLESS_SETTINGS = words(
     "manual_seed manual_seed_all seed seed_all set_device set_grad_enabled set_num_threads set_printoptions set_stream"
 )
 _VARIABLES = words("CUDA_LAUNCH_BLOCKING MAX_JOBS PYTORCH_CUDA_ALLOC_CONF TORCH_CUDA_ARCH_LIST TRITON_PRINT_AUTOTUNING")
+OF_SITE = words("copyright credits help input license")
+"""Functions that Python adds for people at a terminal: they read files, import modules and wait for an answer."""
 BUILTINS = words("breakpoint compile delattr eval exec globals locals open setattr vars")
 DUNDERS = words(
     "__all__ __call__ __doc__ __enter__ __eq__ __exit__ __file__ __getitem__ __init__ __len__ __module__ __name__ "
@@ -135,18 +156,18 @@ _OF_THE_INTERPRETER = frozenset(
 """Attributes of code and of what runs it: `gi_code` of a generator makes any function."""
 _REFUSED_NAMES = words(
     "BufferDict CUDAPluggableAllocator CodeType ForwardRef FunctionType MethodType ModuleType MonkeyPatch "
-    "ParameterDict _getframe _share_cuda_ asyncio attrgetter attrname bdb bltns builtins change_current_allocator "
-    "chdir codeop ctypes ctypeslib cudaHostRegister currentframe debug_dump dump evaluate_forward_ref exec_module "
-    "faulthandler fcntl fdel fget find_loader find_module find_spec from_file from_ipc_handle fromfile fset gc "
-    "genericpath get_annotations get_device_interface get_device_module get_field get_type_hints getattr_static "
-    "getinnerframes getouterframes global_enum importlib importorskip inspect io ipc_handle jit_cache_hook "
-    "jit_post_compile_hook kernel_load_end_hook kernel_load_start_hook kernel_lsp launch_enter_hook "
-    "launch_exit_hook linecache load_library load_module makeRecord make_dataclass memory_snapshot meta_path "
-    "methodcaller mmap module_finder module_from_spec modules mro multiprocessing open os path_hooks pathlib pdb "
-    "pickle pkgutil posix posixpath raw read_bytes read_text redirect_stderr redirect_stdout rmdir runpy set_active "
-    "setenv setprofile settrace shutil singledispatch singledispatchmethod socket subprocess symlink_to sys "
-    "sysconfig tb tempfile threading tofile traceback tracemalloc unlink update_wrapper wraps write_bytes "
-    "write_text zipimport"
+    "ParameterDict _getframe _share_cuda_ asyncio attrgetter attrname bdb bltns builtins cffi "
+    "change_current_allocator chdir chmod codeop copy_into ctypes ctypeslib cudaHostRegister currentframe debug_dump "
+    "dump evaluate_forward_ref exec_module faulthandler fcntl fdel fget findCaller find_loader find_module find_spec "
+    "from_file from_ipc_handle fromfile fset gc genericpath get_annotations get_device_interface get_device_module "
+    "get_field get_type_hints getattr_static getinnerframes getouterframes global_enum hardlink_to importlib "
+    "importorskip inspect io ipc_handle jit_cache_hook jit_post_compile_hook kernel_load_end_hook "
+    "kernel_load_start_hook kernel_lsp launch_enter_hook launch_exit_hook lchmod linecache load_library load_module "
+    "makeRecord make_dataclass memory_snapshot meta_path methodcaller mkdir mmap module_finder module_from_spec "
+    "modules move_into mro multiprocessing open os path_hooks pathlib pdb pickle pkgutil posix posixpath raw "
+    "read_bytes read_text redirect_stderr redirect_stdout rmdir runpy set_active setenv setprofile settrace shutil "
+    "singledispatch singledispatchmethod socket subprocess symlink_to sys sysconfig tb tempfile threading tofile "
+    "touch traceback tracemalloc unlink update_wrapper wraps write_bytes write_text zipimport"
 )
 """Attributes that no kernel needs, since they lead out of the file or write files."""
 _HOOK_OF_ALL = re.compile(r"register_(?:module|optimizer)_\w*hook")
@@ -219,8 +240,12 @@ def _violation_to_torch(path: tuple[str, ...], *, builds: bool) -> str | None:
     usual = part in ("_C", "__version__") or (part == "_dynamo" and set(path[2:3]) <= _OF_DYNAMO)
     if len(path) > 2 and part.startswith("_") and not usual:
         return f"reaches for `{dotted}`"
-    if path[1:3] == ("ops", "inductor"):  # these make tensors of memory beyond the one that is given
+    if part == "ops" and not _OPERATORS_OF_LIBRARIES.isdisjoint(path[2:3]):
         return f"uses `{'.'.join(path[:3])}`"
+    if "parametrize" in path:  # an attribute of any name becomes what a layer of one's own returns
+        return f"uses `{dotted}`"
+    if _trusts_its_arguments(path):
+        return f"uses `{dotted}`, which trusts the indices and sizes that it is given"
     allowed = _PARTS_OF_TORCH.get(part)
     if allowed is not None:
         if path[1:3] == ("utils", "cpp_extension") and builds:
@@ -240,6 +265,18 @@ def _violation_to_torch(path: tuple[str, ...], *, builds: bool) -> str | None:
     if (last.startswith("set_") and last not in _HARMLESS_SETTINGS) or last == "use_deterministic_algorithms":
         return f"changes a setting of the whole process with `{dotted}`"
     return None
+
+
+def _trusts_its_arguments(path: tuple[str, ...]) -> bool:
+    """Return True if a function of torch may read and write the host's memory beyond its tensors.
+
+    Backward operators and private functions leave the checks to those who call them; tensors by indices have none.
+    """
+    owner, name = path[1:-1], path[-1]
+    if len(path) == 1 or owner not in _OPERATORS or name in _OF_TORCHS_OWN or _CHECKED.fullmatch(name):
+        return False
+    private = _is_private(name) and not is_installed(path)
+    return private or name in _SPARSE or (owner == ("ops", "aten") and name.endswith("_backward"))
 
 
 def _reaches_for_private(path: tuple[str, ...]) -> bool:
@@ -272,7 +309,7 @@ def sets_a_harmless_variable(name: object) -> bool:
 
 def is_module(path: tuple[str, ...]) -> bool:
     """Return True if a dotted name is a module, as far as its name and the installed files tell."""
-    if len(path) == 1 or path == ("os", "path"):
+    if len(path) == 1 or path == ("os", "path") or (path[:2] == ("torch", "ops") and len(path) < 4):
         return True
     if path[0] == "numpy":
         return path[1:] in (("linalg",), ("fft",), ("random",), ("ma",))

@@ -14,6 +14,7 @@ from kernel_lsp.source.static_check.methods import Methods
 from kernel_lsp.source.static_check.names import Names
 from kernel_lsp.source.static_check.reading import Reading
 from kernel_lsp.source.static_check.shared import SharedNames
+from kernel_lsp.source.static_check.telling import telling_violations
 
 
 def python_findings(
@@ -49,6 +50,7 @@ def python_findings(
         *methods.violations(foreign=foreign),
         *annotation_violations(names, methods),
         *maker_violations(names, methods),
+        *telling_violations(names),
         *AssignmentRules(names, methods).findings(foreign=foreign),
     }
     return tuple(sorted(found, key=lambda finding: (finding.line, finding.what)))

@@ -26,6 +26,8 @@ _OF_A_PROGRAM = re.compile(r"cxx|compiler|path|command")
 _SPECIAL = re.compile(r"-*(__\w+__)")
 _NAMED_BY_TEXT = policy.DUNDERS | policy.DEFINED | {"__main__"}
 _NAMESPACES_OF_TORCH = words("_c10d_functional aten c10d inductor mkldnn prim prims profiler quantized rngprims")
+_SAVING = words("save save_to_buffer")
+_OF_SPARSE = words("_indices ccol_indices col_indices crow_indices indices row_indices")
 _STORAGES = words("_typed_storage storage untyped_storage")
 _OF_A_STORAGE = words("data_ptr device element_size is_cuda is_pinned nbytes size")
 _OF_A_CLASS = words("__module__ __name__ __qualname__")
@@ -40,6 +42,7 @@ class Reading:
         self._functions = {
             node.name for node in names.nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         }
+        self._scripts = any((names.path(node) or ())[:2] == ("torch", "jit") for node in names.nodes)
         self._bound = {name for _, name, _ in names.bindings}
         self._bound |= {node.arg for node in names.nodes if isinstance(node, ast.arg)}
 
@@ -134,6 +137,8 @@ class Reading:
             yield Violation(node.lineno, "constructs an object of others anew with `__init__`")
         elif name == "detach" and of != "own" and self._is_of_a_stream(node):
             yield Violation(node.lineno, "reaches for the file behind a stream")
+        elif name in _SAVING and of != "own" and self._scripts:
+            yield Violation(node.lineno, f"writes a file with `{name}`")
         elif name in _STORAGES and isinstance(above, ast.Call) and above.func is node and not self._is_measured(above):
             yield Violation(node.lineno, f"hands round the memory behind `{name}`")
         elif name in _NAMING and not (isinstance(above, ast.Call) and above.func is node):
@@ -157,6 +162,11 @@ class Reading:
         """Return True if an attribute is that of a `buffer`, as the file behind standard output is kept."""
         of = node.value if isinstance(node, ast.Attribute) else None
         return isinstance(of, ast.Attribute) and of.attr == "buffer" and not self._methods.is_own(of.value)
+
+    def _is_of_a_tensor(self, call: ast.Call) -> bool:
+        """Return True if a method without arguments may be that of a tensor: it is no class's of the file."""
+        named = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        return not call.args and not call.keywords and named not in self._functions
 
     def _is_measured(self, call: ast.Call) -> bool:
         """Return True if only the size or the place of a tensor's memory is read: it could be resized unset."""
@@ -195,10 +205,15 @@ class Reading:
             yield from self._handed(node, path)
         elif node.id in ("setattr", "delattr") and isinstance(above, ast.Call) and self._sets_its_own(above):
             return
-        elif node.id in policy.BUILTINS or (node.id.startswith("__") and node.id not in policy.DUNDERS):
+        elif self._is_refused_builtin(node.id):
             yield Violation(node.lineno, f"uses `{node.id}`")
         elif node.id in ("getattr", "type") and not self._names.is_plain(node):
             yield Violation(node.lineno, f"hands round `{node.id}`")
+
+    def _is_refused_builtin(self, name: str) -> bool:
+        if name.startswith("__"):
+            return name not in policy.DUNDERS
+        return name in policy.BUILTINS or (name in policy.OF_SITE and name not in self._bound)
 
     def _handed(self, node: ast.expr, path: tuple[str, ...]) -> Iterator[Finding]:
         """Yield a finding if a module or shared object is passed on, so that its uses cannot be traced."""
@@ -241,6 +256,8 @@ class Reading:
         elif path == ("logging", "basicConfig") and any(keyword.arg in ("filename", None) for keyword in node.keywords):
             yield Violation(node.lineno, "writes a file with `logging.basicConfig`")
 
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _OF_SPARSE and self._is_of_a_tensor(node):
+            yield Violation(node.lineno, f"reaches for the `{node.func.attr}` of a sparse tensor, which torch trusts")
         if isinstance(node.func, ast.Attribute) and node.func.attr in _PARSING and _fills_an_object(node):
             yield Violation(node.lineno, f"has `{node.func.attr}` set attributes of an object")
 

@@ -603,3 +603,59 @@ LEADING_OUT = [
 def test_what_leads_out_of_the_file_by_others_objects_is_refused(attempt: str, honest: str) -> None:
     assert of_kernel(attempt) != []
     assert of_kernel(honest) == []
+
+
+NUMPY = "import numpy as np\n"
+WARN = "import warnings\n"
+LOG = "import logging\nlog = logging.getLogger('x')\n"
+FORMATTER = "import logging\nclass F(logging.Formatter):\n    def format(self, record):\n"
+TRUSTED = [
+    ("torch.sparse_coo_tensor(i, v, (4,)).to_dense()", "torch.zeros(4).scatter_add(0, i, v)"),
+    ("torch.Tensor.to_sparse(x)._indices().add_(9)", "x.max(0).indices.add_(9)"),
+    ("x.indices()", "class A:\n    def indices(self):\n        return 1\nA().indices()"),
+    ("f = torch.sparse_csr_tensor", "torch.sparse.mm(x, y)"),
+    ("torch.ops.aten.max_pool2d_with_indices_backward(g, x, i)", "torch.ops.aten.convolution_backward(g, x, w)"),
+    ("torch._cummax_helper(x, v, i, 0)", "torch._scaled_mm(x, y), torch._foreach_add_(x, y), torch._check(n > 0)"),
+    ("def use(o):\n    return o.adaptive_max_pool2d_backward\nuse(torch.ops.aten)", "ops = torch.ops.own\nops.f(x)"),
+    ("torch.ops.quantized.conv2d", "hasattr(torch.ops, 'own')"),
+]
+"""Functions of torch that read and write beyond tensors, by the indices and sizes that they are given."""
+
+TELLING = [
+    ("text = '{0.' + n + '}'\ntext.format(f)", "text = '{:.2f} ' + '{x}'\ntext.format(t, x=x)"),
+    ("def say(text):\n    return text.format(f)", "def say(text):\n    return text.format(n='a')"),
+    ("('{0._' + '_globals__}').format(f)", "('{0.name}' + '{1[0]}').format(f, x)"),
+    ("'{0.gi_frame}'.format(g)", "'{0.shape}'.format(x)"),
+    ("str.format(text, f)", "'{}'.format(f)"),
+    ("''.join(parts).format_map({'f': f})", "x.format"),
+    (FORMATTER + "        return text.format(record)", FORMATTER + "        return super().format(record)"),
+    (LOG + "log.warning('x', stacklevel=3)", LOG + "log.warning('x %d', 3)"),
+    (LOG + "log.warning('x', stack_info=True)", LOG + "log.warning('x', exc_info=True)"),
+    (LOG + "log.findCaller()", LOG + "log.isEnabledFor(10)"),
+    (WARN + "with warnings.catch_warnings(record=True) as w: ...", WARN + "with warnings.catch_warnings(): ..."),
+    (WARN + "warnings.formatwarning('x', UserWarning, 'w.py', 1)", WARN + "warnings.warn('x', stacklevel=2)"),
+]
+"""Ways to learn who calls, or what objects of others hold, from a text."""
+
+WRITTEN = [
+    ("license._Printer__filenames = ['w.py']", "license = 'Apache-2.0'\nprint(license)"),
+    ("help('gc')", "def help(): ...\nhelp()"),
+    ("input()", "def forward(input):\n    return input + 1"),
+    (NUMPY + "import numpy.ma.mrecords as r\nr.fromtextfile('w.py')", NUMPY + "np.ma.masked_array([1])"),
+    (NUMPY + "a.view(np.recarray)[0]", NUMPY + "a['rows'], np.dtype([('rows', 'i4')])"),
+    (NUMPY + "np.random.PCG64().cffi", NUMPY + "np.random.default_rng(0).random()"),
+    ("from pathlib import Path\nPath('x').mkdir()", "from pathlib import Path\nPath('x').exists()"),
+    ("from pathlib import Path\nPath('x').touch()", "from pathlib import Path\nPath(__file__).parent.name"),
+    ("torch.jit.trace(f, x).save('y')", "torch.jit.trace(f, x)(x)"),
+    ("torch.nn.utils.parametrize.register_parametrization(m, '__' + n, own)", "torch.nn.utils.weight_norm(m)"),
+]
+"""Functions of the interpreter, numpy and torch that read and write files, or make attributes of any name."""
+
+
+@pytest.mark.parametrize(
+    ("attempt", "honest"),
+    [pytest.param(*pair, id=pair[0].splitlines()[-1][:50]) for pair in (*TRUSTED, *TELLING, *WRITTEN)],
+)
+def test_what_trusts_tells_or_writes_more_than_a_kernel_needs_is_refused(attempt: str, honest: str) -> None:
+    assert of_kernel(attempt) != []
+    assert of_kernel(honest) == []
