@@ -6,6 +6,7 @@ loader has to resolve cannot be hidden. The layout is that of the System V ABI, 
 
 import re
 
+from kernel_lsp.compiler.host.c_functions import serves_host_code
 from kernel_lsp.compiler.machine_code.elf import (
     ElfSymbol,
     Section,
@@ -23,33 +24,9 @@ _LOADED = 2  # SHF_ALLOC
 _MAPPED, _STACK = 1, 0x6474E551  # PT_LOAD, PT_GNU_STACK
 _RUNS, _WRITES = 1, 2  # PF_X, PF_W
 _VERSION = re.compile(r"@.*")
-_LOADER = r"dl(?:m?open|v?sym|close|info|addr1?|_iterate_phdr)|_r_debug|_rtld_global\w*|__libc_dl\w+|_dl_\w+"
-_MEMORY = (
-    r"p?(?:key_)?mprotect|mmap(?:64)?|mremap|munmap|remap_file_pages|memfd_create|shm_open|shmat|mseal"
-    r"|process_vm_(?:read|write)v|ptrace"
-)
-_PROCESSES = (
-    r"_?[vV]?[fF]ork|(?:__)?clone[23]?|posix_spawnp?|f?exec(?:l|le|lp|v|ve|vp|vpe|veat)|system|p?open|prctl|arch_prctl"
-    r"|syscall|_exit|_Exit|quick_exit|kill|tgkill|setns|unshare|daemon|wordexp|posix_openpt|openpty|forkpty"
-)
-_OF_THE_STACK = r"backtrace(?:_symbols\w*)?|_Unwind_Backtrace|_Unwind_ForcedUnwind|(?:get|set|make|swap)context"
-_THREADS = (
-    r"pthread_create|thrd_create|GOMP_\w+|pthread_(?:kill|cancel|setaffinity_np|setschedparam)|sched_set\w+"
-    r"|mq_notify|getaddrinfo_a|timerfd_create"
-)
-_FILES = (
-    r"open(?:at)?(?:64)?|__open\w*|creat(?:64)?|f(?:d|re)?open(?:64)?|opendir|unlink(?:at)?|rename(?:at2?)?|remove|tmpfile(?:64)?"
-    r"|mkos?temp(?:64)?|read|write|p(?:read|write)v?(?:64)?|readv|writev|dup[23]?|pipe2?|fcntl(?:64)?|ioctl|sendfile(?:64)?|splice"
-    r"|aio_\w+|lio_listio(?:64)?|copy_file_range|vmsplice|tee|(?:send|recv)mmsg|process_madvise"
-    r"|socket(?:pair)?|connect|bind|accept4?|send(?:to|msg)?|recv(?:from|msg)?"
-)
-_SETTINGS = (
-    r"(?:un)?setenv|putenv|clearenv|_{0,2}environ|signal|sigaction|setitimer|timer_create|alarm|setrlimit(?:64)?"
-    r"|prlimit(?:64)?|nice"
-)
 _PYTHON = (
-    r"PyRun_\w+|PyImport_\w+|PyEval_(?:EvalCode\w*|EvalFrame\w*|SetProfile\w*|SetTrace\w*|GetGlobals|GetLocals|GetFrame\w*)"
-    r"|_?Py_Compile\w+|PySys_\w+|PyGC_\w+|PyObject_GC_Get\w+|PyUnstable_\w+|PyMarshal_\w+|PyCode_New\w*|PyFunction_\w+"
+    r"_?PyRun_\w+|_?PyImport_\w+|_?PyEval_(?:EvalCode\w*|EvalFrame\w*|SetProfile\w*|SetTrace\w*|GetGlobals|GetLocals|GetFrame\w*)"
+    r"|_?Py_Compile\w+|_?PySys_\w+|_?PyGC_\w+|PyObject_GC_Get\w+|_?PyUnstable_\w+|_?PyMarshal_\w+|_?PyCode_New\w*|_?PyFunction_\w+"
     r"|PyThreadState_SetAsyncExc|PyInterpreterState_(?:Head|Next|Main)|Py_AddPendingCall|Py_AtExit|Py_NewInterpreter\w*"
     r"|Py_Finalize\w*|PyMem_SetAllocator|PyObject_SetArenaAllocator|PyOS_\w+"
 )
@@ -58,6 +35,10 @@ _CUDA = (
     r"|cuCtxResetPersistingL2Cache|cudaDeviceSetLimit|cuCtxSetLimit|cudaDeviceReset|cuDevicePrimaryCtxReset\w*"
     r"|cudaSetDeviceFlags|cuDevicePrimaryCtxSetFlags\w*|cuCtxCreate\w*|cuGreenCtx\w+|cudaExecutionCtx\w+"
     r"|cudaDeviceSetCacheConfig|cuCtxSetCacheConfig|cu(?:da)?DeviceSetMemPool|cu(?:da)?GetExportTable|cupti\w+|nvml\w+"
+)
+_FILES_OF_CUDA = (
+    r"cuFile\w+|cuCoredump\w+|cuCheckpoint\w+|cuLogsDump\w+|cu(?:da)?(?:LibraryLoadFromFile|GraphDebugDotPrint)"
+    r"|cuModuleLoad|cuLinkAddFile\w*"
 )
 _CALLED_BACK = (
     r"cu(?:da)?LaunchHostFunc\w*|cu(?:da)?StreamAddCallback\w*|cu(?:da)?UserObjectCreate"
@@ -73,21 +54,17 @@ _OF_A_CAPTURE = (
 _OF_OTHER_PROCESSES = (
     r"cu(?:da)?Ipc\w+|cu(?:da)?MemPool(?:Import|Export)\w+|cuMem(?:Import|Export)\w+|cu(?:da)?ImportExternalMemory"
 )
-_OF_C = re.compile(
-    "|".join(
-        (
-            *(_LOADER, _MEMORY, _PROCESSES, _OF_THE_STACK, _THREADS, _FILES, _SETTINGS, _PYTHON, _CUDA),
-            *(_CALLED_BACK, _OF_A_CAPTURE, _OF_OTHER_PROCESSES),
-        )
-    )
-)
+_OF_C = re.compile("|".join((_PYTHON, _CUDA, _CALLED_BACK, _OF_A_CAPTURE, _OF_OTHER_PROCESSES, _FILES_OF_CUDA)))
 _OF_CPP = re.compile(
     r"std::thread::_M_start_thread|std::basic_(?:i|o)?f(?:stream|ilebuf)\b.*|std::filesystem::.*"
     r"|std::__basic_file<.*>::(?:sys_)?open|torch::serialize::\w+::(?:load_from|save_to)\b.*|caffe2::serialize::.*"
     r"|torch::(?:jit::)?pickle_(?:load|save)\b.*|libkineto::.*|torch::profiler::impl::.*"
     r"|torch::autograd::profiler::(?:enable|disable|prepare)Profiler.*|c10::impl::DeviceGuardImplRegistrar::.*"
-    r"|at::DynamicLibrary::.*|at::Context::set\w+|torch::jit::(?:load|import_\w+)|c10::impl::OperatorEntry.*"
-    r"|at::(?:add(?:Global|ThreadLocal)Callback|launch|intraop_launch)\b.*|at::SavedTensorDefaultHooks::.*"
+    r"|at::DynamicLibrary::.*|at::Context::set\w+|torch::jit::(?:load|import_\w+)\b.*|c10::impl::OperatorEntry.*"
+    r"|at::(?:Refcounted)?MapAllocator\w*::.*|at::_ops::from_file\w*::.*|at::set_num_\w*threads\b.*|c10::get_backtrace\b.*"
+    r"|c10::(?:try_)?make_temp\w+|c10::TempFile::.*|c10d::.*|torch::cuda::CUDAPluggableAllocator::.*|torch::inductor::.*"
+    r"|torch::(?:unwind|CapturedTraceback)::.*"
+    r"|at::(?:add(?:Global|ThreadLocal)Callback|launch|intraop_launch\w*)\b.*|at::SavedTensorDefaultHooks::.*"
     r"|c10::(?:Set\w+|ThreadPool::.*|TaskThreadPool::.*|Dispatcher::(?:register|add)\w+|RegisterOperators::.*)"
 )
 
@@ -149,7 +126,7 @@ def forbidden_symbols(library: bytes, baseline: bytes | None = None) -> tuple[st
 
     Forbidden are functions that find or change code, map memory, start processes or threads, are called back by the
     driver, open files, share memory with other processes, run Python, or change settings of the whole process or GPU.
-    No kernel's host code needs them.
+    No kernel's host code needs them. Functions of C are forbidden unless host code may need them.
 
     Args:
         library: the ELF image of a version's host code, with or without torch's own headers.
@@ -165,9 +142,7 @@ def forbidden_symbols(library: bytes, baseline: bytes | None = None) -> tuple[st
 
 def _forbidden(symbol: str) -> str | None:
     """Return a forbidden symbol's function name as a person writes it; None if it is not forbidden."""
-    if _OF_C.fullmatch(symbol):
-        return symbol
     if not symbol.startswith("_Z"):
-        return None
+        return symbol if _OF_C.fullmatch(symbol) or not serves_host_code(symbol) else None
     name = demangle(symbol)
     return name.partition("(")[0] if _OF_CPP.match(name) else None

@@ -47,9 +47,11 @@ _INNER = re.compile(
     | __builtin_(?:frame|return)_address | __builtin_extract_return_addr)\b
     | (?:->|\.)\s*(?:(?:tp_(?:bases?|cache|dict|mro|subclasses)|ob_type)\b | tp_[a-z]\w*\s*(?:\(|=(?!=)))
     | \b(?:py|pybind11)\s*::\s*(?:get|set|del)attr\b
+    | (?:->|\.)\s*_(?:fileno|chain|IO_\w+)\b
+    | \b(?:get_(?:local_)?internals|function_record|device_guard_impl_registry)\b
     | \b(?:(?:obj|str)_attr|generic)_accessor\b | \baccessor_policies\b | \bLibrary\s*::\s*(?:DEF|FRAGMENT|IMPL)\b"""
 )
-"""Ways to the loader's tables, the stack and what is in Python's types, and operators registered by hand."""
+"""Ways to tables of the loader, Python, pybind11 and torch, the stack, open files, and operators registered by hand."""
 _SECTION = re.compile(r"(?:__attribute(?:__)?|\bgnu\s*::|\bclang\s*::)[^;{}]{0,200}?\b(?:__section__|section)\s*\(")
 _READS_A_FILE = re.compile(r"^[ \t]*#\s*(?:embed\b|include(?:_next)?\s*[\"<]/)", re.MULTILINE)
 _REGISTERS = re.compile(r"\bTORCH_LIBRARY(?:_IMPL|_FRAGMENT)?\s*\(\s*(\w+)\s*,")
