@@ -307,7 +307,8 @@ class _Run:
 
     def _admit(self, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Blocks:
         sizes, options = (self._shared_bytes, self._dynamic), self._options
-        geometry = Geometry(self._grid, self._block, numbers, *sizes, options.device, self._entry.function.cluster)
+        place, cluster = self._launch.moment.place, self._entry.function.cluster
+        geometry = Geometry(self._grid, self._block, numbers, *sizes, options.device, place, cluster)
         reports = Reports(self._findings, geometry, self._memory, self._shared, self._program.sites)
         return Blocks(Resident(self._launch, geometry, reports), self._entry, self._spinning)
 

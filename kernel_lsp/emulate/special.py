@@ -22,9 +22,8 @@ from kernel_lsp.emulate.lanes import WARP
 Array: TypeAlias = NDArray[Any]
 Triple: TypeAlias = tuple[int, int, int]
 
-# One value for all threads: no other program runs here, and there are no counters or placements.
+# One value for all threads: no other program runs here, and there are no counters.
 _ALIKE = {
-    "%smid": 0,
     "%reserved_smem_offset_begin": 0,
     "%reserved_smem_offset_end": 0,
     "%reserved_smem_offset_cap": 0,
@@ -39,18 +38,20 @@ _NUMBERS = itertools.count(random.SystemRandom().getrandbits(32))
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The number of a launch, counted from anywhere, and where the clocks stand as it begins.
+    """The number of a launch, counted from anywhere, where the clocks stand as it begins, and where it begins to run.
 
-    Both are others in each launch, as on a GPU: what a kernel makes of them differs from run to run.
+    All are others in each launch, as on a GPU: what a kernel makes of them differs from run to run. `place` is taken
+    modulo the number of multiprocessors, on which blocks follow each other.
     """
 
     number: int
     ticks: int
+    place: int
 
     @classmethod
     def now(cls) -> Moment:
         """Return the moment of the next launch."""
-        return cls(next(_NUMBERS), time.time_ns())
+        return cls(next(_NUMBERS), time.time_ns(), random.SystemRandom().getrandbits(32))
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Geometry:
         numbers: linear numbers of the resident blocks, one for each row.
         shared_bytes, dynamic_bytes: shared memory of a block, and the part that the launch requested.
         device: the GPU that it runs on.
+        place: the multiprocessor of the launch's first block, modulo their number.
         cluster: blocks of a cluster in x, y, z, whose rows are neighbours; None without clusters.
     """
 
@@ -71,6 +73,7 @@ class Geometry:
     shared_bytes: int
     dynamic_bytes: int
     device: Device
+    place: int = 0
     cluster: Triple | None = None
 
     @property
@@ -137,6 +140,8 @@ class Geometry:
             found[f"%nclusterid.{axis}"] = found[f"%nctaid.{axis}"] // size
             found[f"%cluster_nctaid.{axis}"] = np.full((1, 1), size, np.uint32)
             step_thread, step_block = step_thread * threads, step_block * blocks
+        multiprocessor = (self.numbers[:, None] + self.place) % self.device.multiprocessors
+        found["%smid"] = multiprocessor.astype(np.uint32)
         ranks = np.arange(len(self.numbers), dtype=np.uint32)[:, None] % np.uint32(self.cluster_size)
         found["%cluster_ctarank"] = ranks
         found["%cluster_nctarank"] = np.full((1, 1), self.cluster_size, np.uint32)

@@ -16,11 +16,17 @@ extern "C" __global__ void k(unsigned long long* y) {{
     y[threadIdx.x] = value;
 }}
 """
+WHERE = """
+extern "C" __global__ void k(unsigned* y) {
+    unsigned value;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(value));
+    y[blockIdx.x] = value;
+}
+"""
 WORDS = [
     ("%laneid", 5),
     ("%warpid", 1),
     ("%nwarpid", 64),
-    ("%smid", 0),
     ("%nsmid", 132),
     ("%lanemask_eq", 1 << 5),
     ("%lanemask_lt", (1 << 5) - 1),
@@ -65,6 +71,13 @@ def test_each_launch_has_another_number_and_begins_later():
     numbers, times = ([int(read(register, 64)[0]) for _ in range(2)] for register in ("%gridid", "%globaltimer"))
     assert numbers[0] < numbers[1]
     assert times[0] < times[1]
+
+
+def test_blocks_run_on_other_multiprocessors_in_each_launch():
+    ptx = compiled(WHERE)
+    runs = [launch(ptx, "k", 300, 32, np.zeros(300, np.uint32)).arrays[0] for _ in range(8)]
+    assert all(set(run.tolist()) == set(range(132)) for run in runs)
+    assert len({int(run[0]) for run in runs}) > 1
 
 
 @pytest.mark.parametrize("clock", ["%clock", "%globaltimer"])
