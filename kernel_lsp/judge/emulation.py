@@ -20,6 +20,7 @@ class EmulatedRun:
         counters: what memory and branches cost, by line.
         totals: what each kernel did.
         seconds: processor time of the run in the worker, which does not grow when others keep the machine busy.
+        computed: operations of torch that computed something from tensors as large as the inputs.
     """
 
     case: str
@@ -29,6 +30,7 @@ class EmulatedRun:
     counters: tuple[LineCounters, ...] = ()
     totals: tuple[KernelTotals, ...] = ()
     seconds: float = 0.0
+    computed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +57,5 @@ def placed_message(finding: EmulatedFinding) -> str:
 
 def read_run(case: str, family: str, input_bytes: int, said: EmulatedReport) -> EmulatedRun:
     """Return the record of one run on a case and family, whose inputs take this many bytes."""
-    return EmulatedRun(case, family, input_bytes, said.findings, said.counters, said.totals, said.seconds)
+    told = (said.findings, said.counters, said.totals, said.seconds, said.computed)
+    return EmulatedRun(case, family, input_bytes, *told)

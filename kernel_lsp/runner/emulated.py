@@ -105,12 +105,14 @@ class EmulatedReport:
         counters: what memory and branches cost, by line.
         totals: what each kernel did.
         seconds: processor time in the worker.
+        computed: operations of torch that computed something from tensors as large as the inputs.
     """
 
     findings: tuple[EmulatedFinding, ...]
     counters: tuple[LineCounters, ...]
     totals: tuple[KernelTotals, ...]
     seconds: float
+    computed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,8 @@ async def _run(
         findings.prints[draw.key] = compared.fingerprints
         findings.errors += _figures(harness, draw, compared)
         ruling = ruling_on(harness, draw, compared, ran.trampled)
+        if ruling is None and ran.emulated is not None:
+            ruling = runs.passed_off(findings, profile.findings)
         if ruling is None and compared.blank:
             ruling = await runs.check_unwritten(harness, subject, draw, deadline)
     except RUN_ERRORS as error:

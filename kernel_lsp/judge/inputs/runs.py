@@ -9,7 +9,7 @@ from kernel_lsp.judge.harness import Harness
 from kernel_lsp.judge.inputs.compare import ruling_on
 from kernel_lsp.judge.inputs.draw import Draw
 from kernel_lsp.judge.inputs.findings import Findings, ruling_of_finding
-from kernel_lsp.judge.ruling import Ruling
+from kernel_lsp.judge.ruling import Ruling, rejected
 from kernel_lsp.judge.subject import Subject
 from kernel_lsp.runner.messages.subject import Run
 from kernel_lsp.runner.messages.subject_answers import Ran
@@ -85,6 +85,25 @@ def take_emulated(harness: Harness, draw: Draw, ran: Ran, findings: Findings) ->
     run = read_run(harness.cases[draw.case], draw.family, draw.input_bytes, ran.emulated)
     findings.runs.append(run)
     return ruling_of_finding(run.findings[0], run) if run.findings else None
+
+
+def passed_off(findings: Findings, baseline: Findings) -> Ruling | None:
+    """Return the ruling on the latest emulated run if others computed in it where the baseline's kernels did alone.
+
+    On a GPU the trace tells (`integrity.trace.passed_off`).
+    """
+    run = findings.runs[-1] if findings.runs else None
+    if run is None:
+        return None
+    known = [one for one in baseline.runs if (one.case, one.family) == (run.case, run.family)]
+    if not any(one.totals for one in known) or any(one.computed for one in known):
+        return None
+    if run.computed:
+        return rejected(
+            f"on case {run.case} torch's `{run.computed[0]}` computes for it, which is not its own kernel, where the "
+            "baseline computes with its own alone"
+        )
+    return None if run.totals else rejected(f"on case {run.case} none of its own kernels ran")
 
 
 def raise_what_needs_a_gpu(harness: Harness, error: Exception) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from kernel_lsp.compiler.fakes.operations import Operations
 from kernel_lsp.policy import GUARD_BYTES, POISON_BYTE
 from kernel_lsp.runner.messages.subject_answers import Trampled
-from kernel_lsp.runner.workers.dispatch import TorchOperation, written_by
+from kernel_lsp.runner.workers.dispatch import TorchOperation, elements_computed, written_by
 
 _aten = torch.ops.aten
 _UNSET: set[object] = {
@@ -46,10 +46,14 @@ class WatchedAllocations(Operations):
     """While active, puts guards around each tensor that a factory function of torch makes.
 
     Memory that such a function leaves unset is filled with the byte `unset`.
+
+    Attributes:
+        computed: operations of torch that computed something, by name, each with the elements of its largest tensor.
     """
 
     def __init__(self, listener: Listener | None = None, unset: int = POISON_BYTE) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType] - torch leaves its parameter untyped
+        self.computed: list[tuple[str, int]] = []
         self._unset = unset
         self._watched: list[tuple[Tensor, Tensor]] = []
         self._listener = listener
@@ -86,6 +90,8 @@ class WatchedAllocations(Operations):
         tensors, name = written_by(func, args, named), func.overloadpacket.__name__
         if "resize" not in name and "empty" not in name:
             made = func(*args, **named)
+            if elements := elements_computed(func, args, named, made):
+                self.computed.append((name, elements))
             if self._listener is not None:
                 for tensor in tensors:
                     self._listener.written(tensor)

@@ -9,7 +9,7 @@ import ctypes
 import secrets
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
 
@@ -98,6 +98,7 @@ class Emulator:
     def begin(self, names: Sequence[str], inputs: Sequence[object], sample: BlockSample | None = None) -> None:
         """Start a run on these inputs of the workload, by name; with `sample`, of a sample of each launch's blocks."""
         self.memory = EmulatedMemory(names, inputs)
+        self._largest = max((value.numel() for value in inputs if isinstance(value, Tensor)), default=0)
         self.results: list[LaunchOutcome] = []
         self._sample, self._sampled = sample, list[SampledLaunch]()
         self._refused: CannotJudgeError | None = None
@@ -108,15 +109,18 @@ class Emulator:
         """Return the report as plain data; raises as `report`."""
         return asdict(self.report())
 
-    def report(self) -> EmulatedReport:
-        """Return the report on the run's launches.
+    def report(self, computed: Sequence[tuple[str, int]] = ()) -> EmulatedReport:
+        """Return the report on the run's launches, and on the operations by which torch has `computed` in it.
+
+        Each comes with its elements. Those of less than half of the largest input prepare launches, and are left out.
 
         Raises:
             CannotJudgeError: one of them could not be emulated, though the user's code caught the error.
         """
         if self._refused is not None:
             raise self._refused
-        return report(self.results, self._path, self._seconds())
+        others = tuple(dict.fromkeys(name for name, elements in computed if 2 * elements >= self._largest))
+        return replace(report(self.results, self._path, self._seconds()), computed=others)
 
     def _seconds(self) -> float:
         return sum(outcome.seconds for outcome in self.results) or time.process_time() - self._began

@@ -210,7 +210,7 @@ class SubjectWorker:
             watcher.trampled(),
             tuple(place.text for place in places),
             any(place.in_inputs for place in places),
-            self._emulator.report() if self._emulator else None,
+            self._emulator.report(watcher.computed) if self._emulator else None,
             self._answer.lacking(self._cases[request.buffer]) if self._answer is not None else (),
         )
 

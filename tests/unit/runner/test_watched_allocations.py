@@ -63,3 +63,37 @@ def test_a_tensor_that_grows_is_not_taken_for_written() -> None:
         assert (heard.made, heard.set) == ([(64, False)], [])
         made.fill_(1)
     assert heard.set == [64]
+
+
+X, Y = torch.ones(8, 8), torch.ones(8)
+COMPUTING: dict[str, Callable[[], object]] = {
+    "add": lambda: X + 1,
+    "_softmax": lambda: torch.softmax(X, -1),
+    "mm": lambda: X @ X,
+    "sum": lambda: X.sum(),
+    "mul_": lambda: X.mul_(1),
+    "index": lambda: X[Y.long()],
+    "where": lambda: torch.where(X > 0, X, X),
+    "_foreach_add": lambda: torch._foreach_add([X], 1),  # pyright: ignore[reportPrivateUsage]
+}
+MOVING: dict[str, Callable[[], object]] = {
+    "copies": lambda: (X.clone(), X.t().contiguous(), X.copy_(X), torch.cat([X, X]), X.repeat(2, 1)),
+    "conversions": lambda: (X.to(torch.float64), X.half(), Y[0].item()),
+    "views": lambda: (X.view(-1), X[1:], X.t(), X.expand(2, 8, 8), X.reshape(4, 16), X.unbind(), X.detach()),
+    "new tensors": lambda: (torch.empty_like(X), torch.zeros_like(X), X.new_full((3,), 2.0), torch.arange(100)),
+    "values set": lambda: (X.fill_(1), torch.zeros(8).zero_(), torch.nn.functional.pad(X, (0, 1))),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTING)
+def test_operations_that_compute_are_noted_with_their_elements(name: str) -> None:
+    with WatchedAllocations() as watcher:
+        COMPUTING[name]()
+    assert dict(watcher.computed)[name] == 64
+
+
+@pytest.mark.parametrize("way", MOVING)
+def test_operations_that_move_values_or_make_tensors_are_not(way: str) -> None:
+    with WatchedAllocations() as watcher:
+        MOVING[way]()
+    assert watcher.computed == []
