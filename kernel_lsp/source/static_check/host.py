@@ -1,14 +1,15 @@
 """Checks the text of extensions' C++ host code for violations that the built library's symbols do not show.
 
 A library's undefined symbols decide which functions host code may call (`compiler.host.symbols`). The text is checked
-for assembler labels, host instructions, Python reached from C++, and the harness's own names, written or pasted by
-macros. Unusual headers and calls are notes.
+for assembler labels, host instructions, calls of computed addresses, Python reached from C++, and the harness's own
+names, written or pasted by macros. Unusual headers and calls are notes.
 """
 
 import re
 from collections.abc import Iterator
 
 from kernel_lsp.source.outline import code_only, without_comments
+from kernel_lsp.source.static_check.addresses import computed_calls
 from kernel_lsp.source.static_check.findings import Finding, Note, Violation
 from kernel_lsp.source.static_check.pasting import TooManyMacrosError, pasted_texts
 from kernel_lsp.source.static_check.spelling import joined, misleading, unescaped
@@ -143,6 +144,7 @@ def _of_inner_ways(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
         yield match.start(), f"reaches for `{''.join(match[0].split())}`", True
     for match in _SECTION.finditer(code):
         yield match.start(), "chooses a section of the library", True
+    yield from ((at, what, True) for at, what in computed_calls(code))
     for match in _READS_A_FILE.finditer(kept):
         yield match.start(), "reads a file while it is built", True
     for match in _ENTRY.finditer(code):

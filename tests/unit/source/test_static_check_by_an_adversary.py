@@ -297,6 +297,7 @@ def test_what_a_launch_is_given_is_not_its_own(attempt: str, honest: str) -> Non
 
 
 HOST = "#include <cuda_runtime.h>\n#include <cstdio>\n"
+TWO = "void first() {}\nlong second() { return 0x1234567890; }\n"
 CPP = [
     ('#define A asm\nvoid f() { A volatile("sys" "call"); }', '#define A asm volatile\nA("membar.gl;");'),
     ("void f() { dl\\\nopen(n, 2); }", '#define F(x) \\\n    g(x); \\\n    printf("syscall failed: %d", x)'),
@@ -391,6 +392,20 @@ CPP = [
     ("for (FILE* f = stderr; f; f = f->_chain) n++;", "struct Node { int chain; } node; int n = node.chain;"),
     ("auto& all = py::detail::get_internals();", "auto get_internal = 1;"),
     ("c10::impl::device_guard_impl_registry[1].store(&own);", "c10::cuda::CUDAGuard guard(x.device());"),
+    (TWO + "auto f = (void (*)())((char*)&second + 7);", TWO + "void (*f)() = &first;\nvoid g() { f(); }"),
+    (TWO + "size_t n = (size_t)second + 2;", TWO + "size_t n(int rows) { return (size_t)rows * 2; }"),
+    (
+        TWO + "auto p = reinterpret_cast<const unsigned char*>(&first);",
+        TWO + "cudaFuncSetAttribute((void*)first, a, 1);",
+    ),
+    (TWO + "auto f = reinterpret_cast<decltype(&first)>(base + 8);", TWO + "auto f = static_cast<void (*)()>(&first);"),
+    ("using F = int (*)(int);\nint n = reinterpret_cast<F>(at[3])(1);", "using F = int (*)(int);\nF f = (F)entry;"),
+    ("typedef void (*F)();\nF f; memcpy(&f, &n, 8);", "typedef void (*F)();\nF f; memcpy(&n, &m, 8);"),
+    ("union U { size_t n; void (*f)(); };", "union U { float f; unsigned n; };"),
+    (
+        "long second() { return 1; }\nlong n = (long)second;",
+        "long size() { return 1; }\nlong f(long size) { return (long)size; }",
+    ),
     ("namespace k = kernel_lsp;", "namespace k = kernel_lsp_rows;"),
     ("namespace at { KERNEL_LSP_FUNCTION(load) }", "#define KERNEL_ROWS 4\nint n = KERNEL_ROWS;"),
     ("#define K kernel_lsp\nint n = K::x;", "#define K own\nint n = K::x;"),
