@@ -56,11 +56,11 @@ TOLD_MODULES = _LISTED_BY_THEMSELVES | _ALL_OF_THEM | frozenset(_MEMBERS)
 """Modules whose import is a note."""
 _OWN_WORDS_OF_NUMPY = words("array copy select string trace")
 _OF_NUMPY = words(
-    "DataSource bit_generator compat core ctypeslib distutils extras f2py format_parser fromregex genfromtxt lib load "
-    "loadtxt memmap mrecords mtrand rec recarray recfromcsv recfromtxt record save savetxt savez savez_compressed "
-    "testing"
+    "DataSource add_docstring add_newdoc bit_generator compat core ctypeslib distutils extras f2py format_parser "
+    "fromregex genfromtxt info lib load loadtxt lookfor memmap mrecords mtrand rec recarray recfromcsv recfromtxt "
+    "record save savetxt savez savez_compressed source test testing"
 )
-"""Parts of numpy that read and write files or memory, or make attributes of the names of fields."""
+"""Parts of numpy that read and write files or memory, run tests, or make attributes of the names of fields."""
 _PARTS_OF_TORCH: dict[str, frozenset[str]] = {
     **dict.fromkeys(
         words("ao classes export futures hub monitor multiprocessing onnx overrides package profiler serialization"),
@@ -111,9 +111,11 @@ _FOREIGN = (sys.stdlib_module_names | {"np", "numpy"}) - words("chunk copy math 
 """Standard modules that torch's and triton's modules import, except names that they also use for their own."""
 _OPERATORS_OF_LIBRARIES = words("_quantized inductor mkl mkldnn onednn quantized")
 """Namespaces of `torch.ops` for torch's own use: their functions take sizes and packed data as they come."""
-_SPARSE = words(
-    "sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor"
+_TRUSTING = words(
+    "CTCLoss ctc_loss segment_reduce sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor "
+    "sparse_csc_tensor sparse_csr_tensor"
 )
+"""Functions of torch that do not check, on the CPU, the indices and lengths that they are given."""
 _CHECKED = re.compile(
     r"_(?:assert|check|foreach_|flash_attention|efficient_attention|scaled_dot_product)\w*|_disable_dynamo"
     r"|_(?:[a-z0-9]+_)*mm(?:_v\d)?|_(?:log_)?softmax|_fused_\w*norm|convolution_backward"
@@ -273,10 +275,12 @@ def _trusts_its_arguments(path: tuple[str, ...]) -> bool:
     Backward operators and private functions leave the checks to those who call them; tensors by indices have none.
     """
     owner, name = path[1:-1], path[-1]
+    if name in _TRUSTING and owner[:1] in ((), ("nn",), ("ops",)):
+        return True
     if len(path) == 1 or owner not in _OPERATORS or name in _OF_TORCHS_OWN or _CHECKED.fullmatch(name):
         return False
     private = _is_private(name) and not is_installed(path)
-    return private or name in _SPARSE or (owner == ("ops", "aten") and name.endswith("_backward"))
+    return private or (owner == ("ops", "aten") and name.endswith("_backward"))
 
 
 def _reaches_for_private(path: tuple[str, ...]) -> bool:
