@@ -38,6 +38,22 @@ def test_more_loads_and_fewer_blocks() -> None:
         assert f"swiglu[(-(-((gate.numel() + 255) // 256) // {count}),), (256,)]" in candidate.launch.text
 
 
+def test_a_launcher_of_another_kernel_has_a_grid_of_its_own() -> None:
+    launchers = """
+void swiglu1(const float* gate, const float* up, float* y, int n) {
+    const int grid = (n + 255) / 256;
+    swiglu<<<grid, 256>>>(gate, up, y, n);
+}
+void other(const float* gate, const float* up, float* y, int n) {
+    const int grid = n;
+    another<<<grid, 256>>>(gate, up, y, n);
+}
+"""
+    first, *_ = rewritten(rewrite, SWIGLU + launchers)
+    assert "const int grid = (((n + 255) / 256) + 1) / 2;" in first.kernel.text
+    assert "const int grid = n;" in first.kernel.text
+
+
 @pytest.mark.parametrize("n", [1, 64, 129, 1000])
 def test_every_element_once(tmp_path: Path, n: int) -> None:
     gate, up = np.random.default_rng(n).standard_normal((2, n)).astype(np.float32)

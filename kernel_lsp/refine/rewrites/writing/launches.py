@@ -57,9 +57,9 @@ def _host_grids(root: Node, kernel: str) -> list[list[Node]] | None:
         if configuration is None or not configuration.named_children:
             continue
         grid = configuration.named_children[0]
-        declared = [
-            d for d in walk(root) if d.type == "init_declarator" and text_of(field(d, "declarator")) == text_of(grid)
-        ]
+        launcher = function_of(node) or root  # others have a `grid` of their own
+        declared = [d for d in walk(launcher) if d.type == "init_declarator"]
+        declared = [d for d in declared if text_of(field(d, "declarator")) == text_of(grid)]
         if len(declared) == 1:
             grid = field(declared[0], "value")
         elif grid.type == "identifier":
