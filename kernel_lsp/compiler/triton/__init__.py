@@ -4,5 +4,5 @@
 too; `driver` receives each, `launchers` types what Triton passes, and `own_kernels` checks whose they are. `since` and
 `renamed` say what this architecture or version lacks. Without a workload, `assumed` compiles with `parameter_types` and
 `arguments` made up, so that what is `asserted` holds, in `forks`; `partial_module` executes only what that needs, with
-placeholders from `unknown`. `ttgir_lines` reads Triton's intermediate code.
+placeholders from `unknown`. `ttgir_lines` reads Triton's intermediate code, `ptxas_words` what ptxas said.
 """

@@ -235,7 +235,7 @@ def test_refine_needs_a_gpu(kernel_lsp):
         (["refine", "scal.cu"], "Did you mean scale.cu"),
         (["refine", "scale.cu::scal"], "Did you mean scale"),
         (["refine", "scale.cu", "--budget", "soon"], "is not a duration"),
-        (["refine", "scale.cu", "--workload", "none.py"], "the workload cannot be read"),
+        (["refine", "scale.cu", "--workload", "none.py"], "--workload names no file"),
         (["judge", "scale.cu", "none.cu"], "no such file"),
         (["check", "scale_workload.py"], "no kernel was found"),
         (["facts", "scale.cu", "--arch", "volta"], "`arch = 'volta'`"),
