@@ -1,6 +1,5 @@
 """Reads what names of types stand for, in a file and in the headers beside it."""
 
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -33,26 +32,28 @@ def type_names(root: Node) -> dict[str, str]:
 
 
 def type_names_beside(file: SourceFile) -> dict[str, str]:
-    """Return the same of the headers that a file includes from its own folder, by those as well."""
+    """Return the same of the headers that a file includes from its own folder, and of those that these include."""
     found: dict[str, str] = {}
-    for path in _headers(file):
-        found |= _of_header(path, path.stat().st_mtime_ns)
+    pending, seen = [(file.path.parent, _quoted(file.text))], set[Path]()
+    while pending:
+        folder, included = pending.pop(0)
+        for path in (folder / name for name in included):
+            if len(seen) < _MOST_HEADERS and path not in seen and path.is_file():
+                seen.add(path)
+                header = _header(path, path.stat().st_mtime_ns)
+                found |= header[0]
+                pending.append((path.parent, header[1]))
     return found
 
 
-def _headers(file: SourceFile) -> Iterator[Path]:
-    """Yield headers beside a file, each before those that include it later; not more than a few, nor large ones."""
-    pending, seen = [(file.path.parent, file.text)], set[Path]()
-    while pending and len(seen) < _MOST_HEADERS:
-        folder, text = pending.pop(0)
-        for name, quoted in includes_of(text):
-            path = folder / name
-            if quoted and path not in seen and path.is_file() and path.stat().st_size <= _MOST_BYTES:
-                seen.add(path)
-                pending.append((path.parent, path.read_text(encoding="utf-8", errors="replace")))
-                yield path
+def _quoted(text: str) -> tuple[str, ...]:
+    return tuple(name for name, quoted in includes_of(text) if quoted)
 
 
-@lru_cache(maxsize=64)
-def _of_header(path: Path, _changed_ns: int) -> dict[str, str]:
-    return type_names(_PARSER.parse(path.read_bytes()).root_node)
+@lru_cache(maxsize=64)  # each tree of a kernel asks, and a rewrite makes several
+def _header(path: Path, _changed_ns: int) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return what names of types stand for in a header, and which headers it includes; nothing of a large one."""
+    data = path.read_bytes()
+    if len(data) > _MOST_BYTES:
+        return {}, ()
+    return type_names(_PARSER.parse(data).root_node), _quoted(data.decode(errors="replace"))
