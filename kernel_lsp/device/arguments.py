@@ -6,10 +6,13 @@ import re
 import struct
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import chain, repeat
 from typing import Any
 
 from kernel_lsp.errors import NotBuiltError, WorkloadError
 
+_ADDRESS = struct.Struct("<Q")
 _FLOATS = {2: "<e", 4: "<f", 8: "<d"}
 _FLOATING = re.compile(r"float|double|half")
 _INTEGRAL = re.compile(r"int|long|short|char|bool|size_t|unsigned|\*")
@@ -60,10 +63,14 @@ def pack_arguments(kernel: str, values: Sequence[Any], sizes: Sequence[int], typ
     """
     if len(values) != len(sizes):
         raise WorkloadError(f"`{kernel}` takes {len(sizes)} arguments, `launch` gives {len(values)}")
-    return [
-        pack_argument(value, size, types[i] if i < len(types) else "", f"`{kernel}` argument {i}")
-        for i, (value, size) in enumerate(zip(values, sizes, strict=True))
-    ]
+    declared = chain(types, repeat(""))
+    packed: list[bytes] = []
+    try:
+        for value, size, kind in zip(values, sizes, declared):  # noqa: B905  # types of templates may be fewer
+            packed.append(_pack(value, size, kind))
+    except _UnfitError as unfit:
+        raise WorkloadError(f"`{kernel}` argument {len(packed)} is {unfit}") from None
+    return packed
 
 
 def pack_argument(value: Any, size: int, declared: str, what: str) -> bytes:
@@ -74,36 +81,79 @@ def pack_argument(value: Any, size: int, declared: str, what: str) -> bytes:
     an address. A numpy scalar passes its own bytes, and so does a `CUtensorMap` of CUDA's Python bindings.
 
     Raises:
-        WorkloadError: the value cannot be what the kernel reads.
+        WorkloadError: the value cannot be what the kernel reads; it is called `what`.
     """
+    try:
+        return _pack(value, size, declared)
+    except _UnfitError as unfit:
+        raise WorkloadError(f"{what} is {unfit}") from None
+
+
+class _UnfitError(Exception):
+    """A value is not what a kernel reads; the text follows "is"."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """How a type in the source packs a Python number."""
+
+    floating: bool
+    integral: bool
+    unsigned: bool
+    truth: bool
+    bfloat16: bool
+    vector: bool
+
+    @classmethod
+    @cache
+    def of(cls, text: str) -> "_Declared":
+        """Read a type; a launch packs each of its arguments anew, and a kernel is launched often."""
+        floating = bool(_FLOATING.search(text)) and "*" not in text
+        return cls(
+            floating=floating,
+            integral=not floating and bool(_INTEGRAL.search(text)),
+            unsigned=bool(_UNSIGNED.search(text)),
+            truth="bool" in text,
+            bfloat16="bfloat16" in text,
+            vector=bool(_VECTOR.search(text)),
+        )
+
+
+def _pack(value: Any, size: int, declared: str) -> bytes:
+    if type(value) in (bool, int, float):
+        return _pack_number(value, size, declared)
     if hasattr(value, "data_ptr"):
-        return _sized(struct.pack("<Q", value.data_ptr()), size, what, "a tensor")
+        address = _ADDRESS.pack(value.data_ptr())
+        return address if size == _ADDRESS.size else _sized(address, size, "a tensor")
     if hasattr(value, "tobytes") and hasattr(value, "dtype"):
-        return _sized(value.tobytes(), size, what, f"a {value.dtype} scalar")
+        return _sized(value.tobytes(), size, f"a {value.dtype} scalar")
     if hasattr(value, "getPtr"):
         if size != _TENSOR_MAP_BYTES:
-            raise WorkloadError(f"{what} is a {type(value).__name__}, but the kernel reads {size} bytes there")
+            raise _UnfitError(f"a {type(value).__name__}, but the kernel reads {size} bytes there")
         return ctypes.string_at(int(value.getPtr()), size)
     if not isinstance(value, (bool, int, float)):
-        raise WorkloadError(f"{what} is a {type(value).__name__}; pass a tensor, a number or a numpy scalar")
-    if _VECTOR.search(declared):
-        raise WorkloadError(f"{what} is the number {value}, but the kernel declares `{declared.strip()}`")
-    floating = bool(_FLOATING.search(declared)) and "*" not in declared
-    integral = not floating and bool(_INTEGRAL.search(declared))
-    if isinstance(value, float) and integral:
-        raise WorkloadError(f"{what} is the float {value}, but the kernel declares `{declared.strip()}`")
+        raise _UnfitError(f"a {type(value).__name__}; pass a tensor, a number or a numpy scalar")
+    return _pack_number(value, size, declared)
+
+
+def _pack_number(value: float, size: int, declared: str) -> bytes:
+    kind = _Declared.of(declared)
+    if kind.vector:
+        raise _UnfitError(f"the number {value}, but the kernel declares `{declared.strip()}`")
+    if isinstance(value, float) and kind.integral:
+        raise _UnfitError(f"the float {value}, but the kernel declares `{declared.strip()}`")
     try:
-        if floating or isinstance(value, float):
+        if kind.floating or isinstance(value, float):
             if size not in _FLOATS:
-                raise WorkloadError(f"{what} is a float, but the kernel reads {size} bytes there")
+                raise _UnfitError(f"a float, but the kernel reads {size} bytes there")
             number = float(value)
-            return _bfloat16(number) if "bfloat16" in declared and size == 2 else struct.pack(_FLOATS[size], number)
-        if "bool" in declared:
+            return _bfloat16(number) if kind.bfloat16 and size == 2 else struct.pack(_FLOATS[size], number)
+        if kind.truth:
             value = bool(value)
-        signed = not _UNSIGNED.search(declared) if integral else value < 0
+        signed = not kind.unsigned if kind.integral else value < 0
         return int(value).to_bytes(size, "little", signed=signed)
     except OverflowError:
-        raise WorkloadError(f"{what} is {value}, which does not fit the {size} bytes the kernel reads") from None
+        raise _UnfitError(f"{value}, which does not fit the {size} bytes the kernel reads") from None
 
 
 def _bfloat16(value: float) -> bytes:
@@ -116,13 +166,15 @@ def _bfloat16(value: float) -> bytes:
     return struct.pack("<I", bits)[2:]
 
 
-def _sized(data: bytes, size: int, what: str, kind: str) -> bytes:
+def _sized(data: bytes, size: int, kind: str) -> bytes:
     if len(data) != size:
-        raise WorkloadError(f"{what} is {kind} of {len(data)} bytes, but the kernel reads {size} bytes there")
+        raise _UnfitError(f"{kind} of {len(data)} bytes, but the kernel reads {size} bytes there")
     return data
 
 
 def _three(shape: Any, kernel: str) -> tuple[int, int, int]:
+    if type(shape) is int:
+        return shape, 1, 1
     extents = [_whole(one, kernel) for one in (shape if isinstance(shape, (tuple, list)) else (shape,))]
     if not 1 <= len(extents) <= 3:
         raise WorkloadError(f"`{kernel}` is launched with {shape!r}; a grid or block has one to three extents")
@@ -131,6 +183,8 @@ def _three(shape: Any, kernel: str) -> tuple[int, int, int]:
 
 
 def _whole(number: Any, kernel: str) -> int:
+    if type(number) is int:
+        return number
     if (whole := int(number)) != number:
         fix = "Round up, as in `(n + 255) // 256`."
         raise WorkloadError(f"`{kernel}` is launched with {number}, which is no whole number", fix=fix)

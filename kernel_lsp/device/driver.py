@@ -6,6 +6,8 @@ judgement which patches `torch.cuda` or `cuda.bindings` does not reach them.
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -195,6 +197,12 @@ class _Kernel:
     ) -> None:
         self._name, self._function, self._sizes, self._types, self._tell = name, function, sizes, types, tell
         self._shared = STATIC_SHARED_BYTES
+        # The driver copies arguments at each launch, so that one place for them serves all.
+        self._memory = ctypes.create_string_buffer(sum(sizes))
+        starts = accumulate(sizes, initial=ctypes.addressof(self._memory))
+        self._pointers = (ctypes.c_void_p * (len(sizes) + 1))(*starts)
+        self._pointers_at = ctypes.addressof(self._pointers)
+        self._filling = Lock()
 
     def __getitem__(self, shape: Any) -> "_Configured":
         made = launch_shape(shape, self._name)
@@ -210,14 +218,14 @@ class _Kernel:
 
         packed = pack_arguments(self._name, arguments, self._sizes, self._types)
         self._tell(shape, packed, arguments)
-        buffers = [ctypes.create_string_buffer(data, len(data)) for data in packed]
-        pointers = (ctypes.c_void_p * max(len(buffers), 1))(*(ctypes.addressof(b) for b in buffers))
         stream = torch.cuda.current_stream().cuda_stream
-        extents = (*shape.grid, *shape.block, shape.shared_bytes)
-        check(
-            cu.cuLaunchKernel(self._function, *extents, stream, ctypes.addressof(pointers), 0),
-            f"launching {self._name} with grid {shape.grid}, block {shape.block}",
-        )
+        with self._filling:
+            ctypes.memmove(self._memory, b"".join(packed), len(self._memory))
+            status = cu.cuLaunchKernel(
+                self._function, *shape.grid, *shape.block, shape.shared_bytes, stream, self._pointers_at, 0
+            )
+        if status[0] != cu.CUresult.CUDA_SUCCESS:
+            check(status, f"launching {self._name} with grid {shape.grid}, block {shape.block}")
 
 
 class _Configured:

@@ -99,7 +99,7 @@ async def _run_all(name: str, tasks: Sequence[Task], options: argparse.Namespace
     progress = {"rows": 0, "wanted": sum(len(task["numbers"]) for task in tasks)}
 
     def take(row: Row) -> None:
-        file.write(json.dumps(row) + "\n")
+        file.write(json.dumps(row).replace(f"{Path.cwd()}/", "") + "\n")  # rows name no folder of a machine
         file.flush()
         progress["rows"] += 1
         said = row.get("failed") or row.get("says", "")

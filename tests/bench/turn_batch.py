@@ -23,6 +23,7 @@ from typing import Any
 
 import psutil
 
+from kernel_lsp.judge.verdict import Outcome
 from kernel_lsp.refine.turn_outcome import NOT_JUDGED
 from tests.bench.record import record
 
@@ -33,6 +34,7 @@ PROBLEMS = ("52", "93", "19", "23", "36", "40", "26", "94", "89", "25", "49", "5
 TRAJECTORIES = 2
 COMMAND = "from kernel_lsp.cli.main import main; main()"
 WORKER = "kernel_lsp.runner"
+UNDECIDED = (NOT_JUDGED, Outcome.UNTIMED.value)
 ARGMIN = """__global__ void argmin(const float* x, int64_t* out, int length, int inner, int64_t outputs) {
     int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= outputs) return;
@@ -167,7 +169,7 @@ def judge_all(folder: Path, known: dict[str, str], *, kill_after: int | None, be
             ended = run.poll() is not None
             found = outcomes(folder)
             for one in found[seen:]:
-                why = one["told"] if one["outcome"] == NOT_JUDGED else ""
+                why = one["told"] if one["outcome"] in UNDECIDED else ""
                 print(f"{time.monotonic() - begun:7.1f} s  {one['custom_id']} {one['outcome']} {why}", flush=True)
             seen = len(found)
             if kill_after is not None and killed is None and not ended and seen >= kill_after:
@@ -211,6 +213,7 @@ def sweep(root: Path, count: int, folder: Path, *, killing: bool) -> dict[str, A
         "answers": asked,
         "results": dict(results.most_common()),
         "not_judged": results[NOT_JUDGED],
+        "undecided": {one["custom_id"]: one["told"] for one in found if one["outcome"] in UNDECIDED},
         "killed": killed,
         "asking_s": asking,
         "seconds": round(time.monotonic() - begun, 1),

@@ -53,7 +53,7 @@ class SubjectRole(Protocol):
     def forget(self) -> tuple[int, ...]: ...
     def spoil(self) -> None: ...
     def publish_earlier(self, request: "PublishEarlier", /) -> PublishedOutputs: ...
-    def call_repeatedly(self, request: "CallRepeatedly", /) -> None: ...
+    def call_repeatedly(self, request: "CallRepeatedly", /) -> int: ...
     def record(self, request: "RecordSegment", /) -> Recorded: ...
     def refresh(self, request: "Refresh", /) -> None: ...
     def run_segments(self, request: "RunSegments", /) -> tuple[Segment, ...]: ...
@@ -181,14 +181,17 @@ class PublishEarlier(Request[SubjectRole, PublishedOutputs], frozen=True, kw_onl
         return role.publish_earlier(self)
 
 
-class CallRepeatedly(Request[SubjectRole, None], frozen=True, kw_only=True):
-    """Call `launch` eagerly `count` times, and wait for the GPU after each; the parent measures the time."""
+class CallRepeatedly(Request[SubjectRole, int], frozen=True, kw_only=True):
+    """Call `launch` eagerly `count` times, and wait for the GPU after each; the parent measures the time.
+
+    It is answered by the number of launches that our own launchers made.
+    """
 
     buffer: str
     count: int
 
-    def answered_by(self, role: SubjectRole) -> None:
-        role.call_repeatedly(self)
+    def answered_by(self, role: SubjectRole) -> int:
+        return role.call_repeatedly(self)
 
 
 class RecordSegment(Request[SubjectRole, Recorded], frozen=True, kw_only=True):

@@ -29,6 +29,8 @@ class Ears:
         self._launches: list[HeardLaunch] | None = None
         self._in_graphs: dict[HeardLaunch, None] = {}
         self._recording = False
+        self.ours = 0
+        """Launches so far of compiled CUDA kernels, which go through our launchers."""
 
     def listen(self) -> None:
         """Start to record launches."""
@@ -55,15 +57,17 @@ class Ears:
 
     def launch(self, entry: str, shape: LaunchShape) -> None:
         """Record a launch of a compiled CUDA kernel; a `driver.Ear`."""
+        self.ours += 1
         self._keep(entry, shape.grid, shape.block)
 
     def _keep(self, entry: str, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
-        if self._launches is None and self._recording:
+        captured = not self._recording and _is_capturing()
+        if self._launches is None and not captured:
             return
         launch = HeardLaunch(entry, grid, block)
         if self._launches is not None:
             self._launches.append(launch)
-        if not self._recording and _is_capturing():
+        if captured:
             self._in_graphs[launch] = None
 
     def hear_triton(self) -> None:

@@ -75,16 +75,14 @@ class SubjectWorker:
         self._launch: Callable[..., Any] | None = None
         self._answer: Answer | None = None
         self._launches: dict[str, Callable[..., Any]] = {}
-        self._ears = Ears()
+        self._ears, self._cases = Ears(), dict[str, int]()
         self._listeners: list[Listener] = []
         self._path, self._triton = Path(), False
         self._buffers: dict[str, InputBuffer] = {}
-        self._cases: dict[str, int] = {}
         self._lasting = contextlib.ExitStack()  # contexts that last as long as this process
-        self._names: tuple[str, ...] = ()
         self._retired: list[SharedBuffer] = []  # memory the oracle may still have open: CUDA wants it kept until then
         self._outbox = Outbox(device, self._retired)
-        self._room = math.inf
+        self._names, self._room = tuple[str, ...](), math.inf
         self._recordings: dict[str, Recording] = {}
         self._watch: Stopwatch | None = None
         self._surroundings: Surroundings | None = None
@@ -255,12 +253,14 @@ class SubjectWorker:
         """Publish once more what an earlier run returned."""
         return self._published(self._held.earlier(request.back))
 
-    def call_repeatedly(self, request: messages.CallRepeatedly) -> None:
-        """Call `launch` so many times, and wait for the GPU after each."""
+    def call_repeatedly(self, request: messages.CallRepeatedly) -> int:
+        """Call `launch` so many times, wait for the GPU after each, and return how many launches were ours."""
+        before = self._ears.ours
         with torch.no_grad():
             for _ in range(request.count):
                 self._call(request.buffer)
                 self._synchronize()
+        return self._ears.ours - before
 
     def record(self, request: messages.RecordSegment) -> Recorded:
         """Make a segment ready for timing.

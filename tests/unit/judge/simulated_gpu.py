@@ -95,6 +95,7 @@ class Version:
                 return answers.Ran(PUBLISHED, (0,), (), ("",), False)
             case messages.CallRepeatedly():
                 self._launch(request.buffer, request.count, deadline)
+                return request.count
             case messages.Sustain():
                 return answers.Stretch(1, self._launch(request.buffer, 1, deadline)[0], 1500.0)
             case messages.TraceLaunch():

@@ -75,17 +75,24 @@ def test_each_case_is_held_against_its_own_gain() -> None:
     assert describe(calls) == "100 us before, 90 us now; 100 us before, 200 us now"
 
 
+@pytest.mark.parametrize(("launches", "accepted"), [(0, False), (1, False), (2, True), (-2, False)])
+def test_launches_in_python_are_not_a_candidates_own_time(launches: float, accepted: bool) -> None:
+    calls = [CallTimes(CASE, 100.0, 138.0, launches)]
+    assert (longer_calls(fake_harness(), calls, [50.0]) is None) is accepted
+
+
 class Worker:
     """A process whose calls take so long in each try, by the test's clock."""
 
-    def __init__(self, clock: Clock, us: list[float]) -> None:
-        self._clock, self._us, self.counts = clock, us, list[int]()
+    def __init__(self, clock: Clock, us: list[float], launches: int = 1) -> None:
+        self._clock, self._us, self._launches, self.counts = clock, us, launches, list[int]()
 
     async def ask(self, request: Any, *, deadline: float) -> Any:
         assert isinstance(request, CallRepeatedly)
         assert request.buffer == CASE.names[0]
         self.counts.append(request.count)
         self._clock.s += self._us[len(self.counts) - 1] * request.count * 1e-6
+        return self._launches * request.count
 
 
 @pytest.mark.parametrize(("us", "count"), [(50.0, policy.HOST_TIME_CALLS), (1000.0, 5), (9e4, 1)])
@@ -93,8 +100,9 @@ def test_the_least_of_several_tries_counts(us: float, count: int, monkeypatch: p
     clock = Clock()
     monkeypatch.setattr(host_time, "time", clock)
     slow = [9000.0, 80.0, 500.0, 70.0, 90.0, 80.0]  # the first one compiles, and others use the machine
-    a, b = Worker(clock, slow), Worker(clock, slow[::-1])
+    a, b = Worker(clock, slow), Worker(clock, slow[::-1], launches=3)
     case = replace(CASE, baseline_us=us)
     (found,) = asyncio.run(time_calls(fake_harness(), fake_subject(a), fake_subject(b), [case]))
     assert (found.baseline_us, found.candidate_us) == (pytest.approx(70.0), pytest.approx(70.0))
+    assert found.further_launches == 2
     assert a.counts == b.counts == [count] * (policy.HOST_TIME_TRIES + 1)
