@@ -7,7 +7,7 @@ from functools import partial
 from kernel_lsp import policy
 from kernel_lsp.check.element_types import unlike_elements
 from kernel_lsp.check.emulated import of_emulator
-from kernel_lsp.check.hints import STACK_BYTES, counter_hints, resource_hints
+from kernel_lsp.check.hints import STACK_BYTES, counter_hints, pipeline_hints, resource_hints
 from kernel_lsp.check.places import kernel_place
 from kernel_lsp.check.record import CheckStep, Examination, OnStep, movable
 from kernel_lsp.compiler.builds.answers import cached_build
@@ -16,6 +16,7 @@ from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.compiler.builds.built import Built
 from kernel_lsp.compiler.ptx.local_memory import entries_with_own_stack
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.device import Device
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError, WorkloadError
 from kernel_lsp.judge.building import Builders
@@ -204,7 +205,7 @@ async def _run(harness: Harness, built: Built, notes: _Notes, steps: _Steps, *, 
         tell = partial(steps.inputs, harness.cases)
         profile = await measure_baseline(harness, subject, every_case=True, on_inputs=tell)
         if harness.gpu is None:
-            _take_accesses(profile.findings, notes)
+            _take_accesses(profile.findings, notes, harness.builders.device)
         if harness.gpu is not None or only_emulated:
             _take_answers(profile, harness.cases, notes)
     except CannotJudgeError as error:
@@ -254,7 +255,7 @@ def _seen(findings: Findings, notes: _Notes) -> list[Diagnostic]:
     return [of_emulator(finding, notes.source, notes.kernels) for run in findings.runs for finding in run.findings]
 
 
-def _take_accesses(findings: Findings, notes: _Notes) -> None:
+def _take_accesses(findings: Findings, notes: _Notes, device: Device) -> None:
     """Take over the emulator's findings about memory and threads, and hints from its counters."""
     notes.emulation = Emulation(tuple(findings.runs))
     seen = _seen(findings, notes)
@@ -262,6 +263,7 @@ def _take_accesses(findings: Findings, notes: _Notes) -> None:
     if findings.runs and not seen:
         notes.done.add(Needs.EMULATING)
         notes.findings += counter_hints(notes.source, findings.runs)
+        notes.findings += pipeline_hints(notes.source, findings.runs, notes.resources, device)
 
 
 def _take_answers(profile: BaselineProfile, cases: Sequence[str], notes: _Notes) -> None:

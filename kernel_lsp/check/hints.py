@@ -9,10 +9,12 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kernel_lsp.check.counts import counts_by_line
+from kernel_lsp.check.pipelines import in_flight, pipeline_of
 from kernel_lsp.check.places import kernel_place, line_place
 from kernel_lsp.compiler.builds.build import Diagnostic
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.compiler.machine_code.occupancy import Lever, Limiter
+from kernel_lsp.device.device import Device
 from kernel_lsp.judge.emulation import EmulatedRun
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.rules import performance
@@ -91,6 +93,24 @@ def counter_hints(source: SourceFile, runs: Sequence[EmulatedRun]) -> list[Diagn
             column, end = line_place(source.text, line)
             found.append(rule.at(str(source.path), line, f"{message}. {rule.fix}", column=column, end=(line, end)))
     return list(dict.fromkeys(found))
+
+
+def pipeline_hints(
+    source: SourceFile, runs: Sequence[EmulatedRun], resources: Sequence[KernelResources], device: Device
+) -> list[Diagnostic]:
+    """Return a hint for each kernel whose stages keep too few bytes in flight, at the line that fills them."""
+    found: list[Diagnostic] = []
+    totals = [total for run in runs for total in run.totals]
+    for name in dict.fromkeys(base_name(total.kernel) for total in totals):
+        of_it = [total for total in totals if base_name(total.kernel) == name]
+        pipeline = pipeline_of(of_it, [one for one in resources if base_name(one.name) == name], device)
+        lines = [ring.line for ring in pipeline.rings if Path(ring.path).resolve() == source.path.resolve()]
+        if lines and pipeline.is_shallow:
+            column, end = line_place(source.text, lines[0])
+            rule, place = performance.SHALLOW_PIPELINE, (lines[0], end)
+            message = f"`{name}` has {in_flight(pipeline)}. {rule.fix}"
+            found.append(rule.at(str(source.path), lines[0], message, column=column, end=place))
+    return found
 
 
 def _of_resources(kernel: KernelResources) -> Iterator[tuple[float, Rule, str]]:

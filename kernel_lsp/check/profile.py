@@ -14,11 +14,14 @@ from pathlib import Path
 from kernel_lsp.check.counts import counts_by_line
 from kernel_lsp.check.gpu_lines import GpuLines
 from kernel_lsp.check.ncu import top_reason
+from kernel_lsp.check.pipelines import Pipeline, pipeline_of
 from kernel_lsp.check.priced import KernelPrices, LinePrice
 from kernel_lsp.check.record import FileReport
 from kernel_lsp.check.sampled import LineKey
+from kernel_lsp.device.device import Device
 from kernel_lsp.judge.emulation import EmulatedRun
 from kernel_lsp.rules.correctness import BROKEN_WORKLOAD
+from kernel_lsp.runner.emulated import KernelTotals
 from kernel_lsp.source.kernel import base_name
 
 LEAST_SHARE = 0.03
@@ -77,6 +80,7 @@ class KernelProfile:
         lines: in order of files and numbers.
         samples: of all lines.
         us: time of the launch whose lines were priced, in microseconds; 0 if they were not.
+        pipeline: its stages of bulk copies and its warps' registers; None if the emulator saw neither.
     """
 
     kernel: str
@@ -85,6 +89,7 @@ class KernelProfile:
     lines: tuple[LineProfile, ...]
     samples: int = 0
     us: float = 0.0
+    pipeline: Pipeline | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +121,12 @@ class FileProfile:
     not_priced: str = ""
 
 
-def profile_of(report: FileReport, text: str, gpu: GpuLines | None = None) -> FileProfile:
-    """Return the profile of a file from the report of its check, and from what its GPU told, if there is one."""
+def profile_of(report: FileReport, text: str, device: Device, gpu: GpuLines | None = None) -> FileProfile:
+    """Return the profile of a file from the report of its check on a device, and what its GPU told, if there is one."""
     runs = report.emulation.runs if report.emulation else ()
     cases = tuple(dict.fromkeys(run.case for run in runs))
     told = gpu or GpuLines()
-    kernels = tuple(_kernels(report.path, text, runs, told))
+    kernels = tuple(_kernels(report, text, runs, told, device))
     return FileProfile(
         report.path,
         report.arch,
@@ -146,9 +151,12 @@ def _problem(report: FileReport) -> str:
     return "none of its kernels was run on the emulator; `kernel-lsp check` says why"
 
 
-def _kernels(path: Path, text: str, runs: Sequence[EmulatedRun], gpu: GpuLines) -> Iterator[KernelProfile]:
+def _kernels(
+    report: FileReport, text: str, runs: Sequence[EmulatedRun], gpu: GpuLines, device: Device
+) -> Iterator[KernelProfile]:
+    path, totals = report.path, [total for run in runs for total in run.totals]
     launches, blocks = Counter[str](), Counter[str]()
-    for total in (total for run in runs for total in run.totals):
+    for total in totals:
         launches[base_name(total.kernel)] += total.launches
         blocks[base_name(total.kernel)] += total.blocks
     by_line = counts_by_line(runs)
@@ -159,7 +167,14 @@ def _kernels(path: Path, text: str, runs: Sequence[EmulatedRun], gpu: GpuLines) 
         found = by_line.get(kernel, {}), seen.get(kernel, {}), priced.get(kernel, {})
         lines = tuple(_lines(path, text, *found))
         samples = sum(line.samples for line in lines)
-        yield KernelProfile(kernel, launches[kernel], blocks[kernel], lines, samples, times.get(kernel, 0.0))
+        counted = launches[kernel], blocks[kernel], lines, samples, times.get(kernel, 0.0)
+        yield KernelProfile(kernel, *counted, _pipeline(kernel, totals, report, device))
+
+
+def _pipeline(kernel: str, totals: Sequence[KernelTotals], report: FileReport, device: Device) -> Pipeline | None:
+    of_it = [total for total in totals if base_name(total.kernel) == kernel]
+    found = pipeline_of(of_it, [one for one in report.resources if base_name(one.name) == kernel], device)
+    return found if found.rings or found.registers else None
 
 
 def _dearest(path: Path, kernel: KernelPrices) -> dict[LineKey, LinePrice]:

@@ -14,7 +14,7 @@ from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings
 from kernel_lsp.cli.main import CANNOT_JUDGE
 from kernel_lsp.cli.options import Json, Workload
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.choice import choose_gpu
+from kernel_lsp.device.choice import choose_gpu, find_device
 from kernel_lsp.errors import SourceError
 from kernel_lsp.judge.target import make_targets
 from kernel_lsp.report.machine import records_json
@@ -49,7 +49,7 @@ def profile(
         report = asyncio.run(_checked(source, settings, store, workload))
         say_notices(store)
     told = asyncio.run(_measured(source, settings, workload, prices=price)) if report.workloads else None
-    found = profile_of(report, source.text, told)
+    found = profile_of(report, source.text, find_device(settings.gpu, settings.arch), told)
     if json:
         typer.echo(records_json(found))
     else:

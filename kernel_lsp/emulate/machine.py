@@ -35,6 +35,7 @@ from kernel_lsp.emulate.ptx import type_bytes
 from kernel_lsp.emulate.races import GlobalShadow
 from kernel_lsp.emulate.reports import Reports
 from kernel_lsp.emulate.resident import ChangeCount, LaunchState, Resident
+from kernel_lsp.emulate.rings import RegisterShare, Ring, register_shares
 from kernel_lsp.emulate.sampling import steered_by_data
 from kernel_lsp.emulate.special import Geometry, Moment, Triple
 from kernel_lsp.emulate.tiles import bind_tiles
@@ -107,6 +108,8 @@ class LaunchResult:
         steps: instructions executed, once for all threads that did so together.
         ended: why the blocks of a partial launch, or of one with findings, did not run to their end; None if they did.
         written: buffers that blocks wrote to, if memory is checked.
+        rings: the stages that mbarriers told to be filled.
+        shares: registers that warps took or gave up.
     """
 
     findings: tuple[Finding, ...]
@@ -117,6 +120,8 @@ class LaunchResult:
     steps: int = 0
     ended: str | None = None
     written: frozenset[Buffer] = frozenset()
+    rings: tuple[Ring, ...] = ()
+    shares: tuple[RegisterShare, ...] = ()
 
 
 def run(
@@ -262,6 +267,8 @@ class _Run:
             self._steps,
             self._ended,
             frozenset(shadow.written),
+            self._launch.rings.rings(),
+            register_shares(self._program.sites),
         )
 
     def _run_blocks(self) -> None:

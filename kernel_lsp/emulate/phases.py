@@ -58,6 +58,8 @@ class PhaseBarrier:
         missing_bytes: announced by `expect_tx` and not yet brought; negative if copies brought more.
         phase: number of the present phase, since `init`.
         completed: phases ever completed: the clock of the agent that copies for this barrier.
+        announced: bytes announced in this phase.
+        announcer: the instruction that announced bytes last; None if there was none.
         agent: its column in the clocks; None if there are no copies.
         given: what arrivals of this phase know.
         done: what a thread knows that has seen the last phase end.
@@ -71,8 +73,10 @@ class PhaseBarrier:
     missing_bytes: Array
     phase: Array
     completed: Array
+    announced: Array
     given: Array
     done: Array
+    announcer: Site | None = None
     agent: int | None = None
     arrivals: dict[int, tuple[Site, int, int]] = field(default_factory=dict[int, tuple[Site, int, int]])
     announcements: dict[int, Site] = field(default_factory=dict[int, Site])
@@ -99,9 +103,11 @@ class PhaseBarriers:
         found = self._at.get(address)
         if found is None:
             live = np.zeros(self._resident.extent[0], np.bool_)
-            counts = np.zeros((5, len(live)), np.int64)
+            counts = np.zeros((6, len(live)), np.int64)
             given, done = (self._resident.shared_shadow.clocks.nothing() for _ in range(2))
-            found = PhaseBarrier(address, live, counts[0], counts[1], counts[2], counts[3], counts[4], given, done)
+            found = PhaseBarrier(
+                address, live, counts[0], counts[1], counts[2], counts[3], counts[4], counts[5], given, done
+            )
             self._at[address] = found
         return found
 
@@ -110,7 +116,7 @@ class PhaseBarriers:
         rows = users.rows
         barrier.live[rows] = True
         barrier.expected[rows] = barrier.pending[rows] = counts
-        barrier.missing_bytes[rows] = barrier.phase[rows] = 0
+        barrier.missing_bytes[rows] = barrier.announced[rows] = barrier.phase[rows] = 0
         barrier.completed[rows] += 1  # copies for an earlier barrier here were waited for, or never will be
         self._changed()
 
@@ -162,7 +168,8 @@ class PhaseBarriers:
     def announce(self, barrier: PhaseBarrier, users: Users, amounts: Array, site: Site) -> None:
         """Expect bytes in the present phase."""
         np.add.at(barrier.missing_bytes, users.rows, amounts)
-        barrier.announcements[site.index] = site
+        np.add.at(barrier.announced, users.rows, amounts)
+        barrier.announcements[site.index] = barrier.announcer = site
         self._turn(barrier, users.rows)
 
     def bring(self, barrier: PhaseBarrier, rows: Array, amounts: Array, site: Site) -> None:
@@ -206,6 +213,10 @@ class PhaseBarriers:
         barrier.phase[over] += 1
         barrier.completed[over] += 1
         barrier.pending[over] = barrier.expected[over]
+        filled = over & (barrier.announced > 0)
+        if barrier.announcer is not None and filled.any():
+            self._resident.launch.rings.add(barrier.announcer, barrier.address, barrier.announced[filled])
+            barrier.announced[filled] = 0
         if self._resident.check:
             barrier.given = self._resident.shared_shadow.clocks.fitted(barrier.given)
             barrier.done = self._resident.shared_shadow.clocks.fitted(barrier.done)

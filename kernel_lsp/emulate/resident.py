@@ -6,7 +6,7 @@ Worker-only: imports numpy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -21,6 +21,7 @@ from kernel_lsp.emulate.memory import Buffer, GlobalMemory, Unwritten, raw_type
 from kernel_lsp.emulate.races import GlobalShadow, SharedShadow
 from kernel_lsp.emulate.registers import Activation
 from kernel_lsp.emulate.reports import Reports
+from kernel_lsp.emulate.rings import RingTally
 from kernel_lsp.emulate.special import Geometry, Moment, changing
 from kernel_lsp.emulate.stage_reports import before_copy
 from kernel_lsp.emulate.taint import Origin
@@ -66,6 +67,7 @@ class LaunchState:
         waits: True if threads may wait in loops for changes by others.
         unwritten: treatment of global memory that is not known to be written.
         moment: number of the launch, and its clocks.
+        rings: what the phases of mbarriers have brought.
     """
 
     memory: GlobalMemory
@@ -81,6 +83,7 @@ class LaunchState:
     waits: bool
     unwritten: Unwritten
     moment: Moment
+    rings: RingTally = field(default_factory=RingTally)
 
 
 class Resident:

@@ -8,8 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kernel_lsp.check.pipelines import Pipeline, in_flight
 from kernel_lsp.check.profile import FileProfile, KernelProfile, LineProfile
-from kernel_lsp.report.units import percent_text, time_text
+from kernel_lsp.report.units import count_text, percent_text, size_text, time_text
 
 _COUNTS = ("Instructions", "Active lanes", "Traffic", "Loads", "Stores", "Banks")
 _SAMPLES = ("Samples", "Waits for")
@@ -23,6 +24,7 @@ def profile_view(profile: FileProfile) -> RenderableType:
         samples = f"  {kernel.samples:,} samples" if kernel.samples else ""
         time = f"  {time_text(kernel.us)}" if kernel.us else ""
         parts += [Text.assemble((kernel.kernel, "bold"), (samples + time, "dim")), _table(kernel)]
+        parts += map(Text, pipeline_sentences(kernel.pipeline) if kernel.pipeline else ())
     if profile.problem:
         parts.append(Text(f"{profile.path}: nothing was counted: {profile.problem}.", "yellow"))
     parts += [Text(sentence, "dim") for sentence in sources_of(profile)]
@@ -53,6 +55,18 @@ def sources_of(profile: FileProfile) -> list[str]:
     elif profile.not_priced:
         said.append(f"No line has a price: {profile.not_priced}.")
     return said
+
+
+def pipeline_sentences(pipeline: Pipeline) -> list[str]:
+    """Return the stages of a kernel's bulk copies, what they keep in flight, and the registers of its warps."""
+    said = [
+        f"Line {ring.line}: {count_text(ring.stages, 'stage')} of {size_text(ring.stage_bytes)} of shared memory."
+        for ring in pipeline.rings
+    ]
+    if pipeline.refilled and pipeline.flight_bytes:
+        said.append(f"Together {in_flight(pipeline)}.")
+    given = [f"{share.registers} a thread from line {share.line} on" for share in pipeline.registers]
+    return [*said, *([f"Registers of warps: {', of others '.join(given)}."] if given else [])]
 
 
 def titles_of(kernel: KernelProfile) -> tuple[str, ...]:

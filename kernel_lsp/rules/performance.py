@@ -143,4 +143,27 @@ EXCESS_TRAFFIC = _hint(
     fix="Keep what is used again in registers or a shared tile, and do more of the work in one pass.",
 )
 
-RULES = (UNCOALESCED, BANK_CONFLICT, SPILL, OCCUPANCY, LOCAL_ARRAY, NARROW, DIVERGENCE, EXCESS_TRAFFIC)
+SHALLOW_PIPELINE = _hint(
+    38,
+    "shallow-pipeline",
+    "The stages of bulk copies keep too few bytes in flight for the memory.",
+    what="Stages that a block fills again and again, whose bytes, over all blocks of a multiprocessor, are less than "
+    "half of what the GPU's memory has under way in a microsecond, where shared memory has room for another stage.",
+    why="A memory is busy while its bandwidth times its latency are under way (Little's law): 25 KiB for each "
+    "multiprocessor of an H100, 36 KiB of an H200. With fewer, copies are waited for.",
+    before="constexpr int STAGES = 2;  // of 2 KiB, in one block of a multiprocessor",
+    after="constexpr int STAGES = 16;",
+    fix="Take more or larger stages, or let more blocks be resident.",
+)
+
+RULES = (
+    UNCOALESCED,
+    BANK_CONFLICT,
+    SPILL,
+    OCCUPANCY,
+    LOCAL_ARRAY,
+    NARROW,
+    DIVERGENCE,
+    EXCESS_TRAFFIC,
+    SHALLOW_PIPELINE,
+)

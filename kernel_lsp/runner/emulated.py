@@ -74,6 +74,34 @@ class LineCounters:
 
 
 @dataclass(frozen=True, slots=True)
+class FilledRing:
+    """The mbarriers to which one line announces the bytes of copies: the stages of a pipeline.
+
+    Attributes:
+        path, line: of the announcement, as those of a finding.
+        stages: their number.
+        stage_bytes: the most that one phase brings.
+        fills: phases that brought bytes, in all blocks.
+    """
+
+    path: str
+    line: int
+    stages: int
+    stage_bytes: int
+    fills: int
+
+
+@dataclass(frozen=True, slots=True)
+class WarpRegisters:
+    """The registers that a line gives to warps (`setmaxnreg`): for each thread, and to how many warps of all blocks."""
+
+    path: str
+    line: int
+    registers: int
+    warps: int
+
+
+@dataclass(frozen=True, slots=True)
 class KernelTotals:
     """One kernel over its emulated launches; the lines of `EmulatedRun.counters` say what makes up the rest.
 
@@ -85,6 +113,8 @@ class KernelTotals:
         least_bytes_read: different bytes of global memory read in a launch: what has to be moved at least.
         least_bytes_written: likewise.
         approximate: whether units whose last bits differ from a GPU's took part.
+        rings: the stages of its pipelines.
+        registers: of warps that took or gave up some.
     """
 
     kernel: str
@@ -94,6 +124,8 @@ class KernelTotals:
     least_bytes_read: int
     least_bytes_written: int
     approximate: bool
+    rings: tuple[FilledRing, ...] = ()
+    registers: tuple[WarpRegisters, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

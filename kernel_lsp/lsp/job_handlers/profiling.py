@@ -9,7 +9,7 @@ from typing import Any
 from kernel_lsp.check import check
 from kernel_lsp.check.gpu_lines import GpuLines, measure_lines
 from kernel_lsp.check.profile import LEAST_SHARE, FileProfile, KernelProfile, LineProfile, profile_of
-from kernel_lsp.device.choice import choose_gpu
+from kernel_lsp.device.choice import choose_gpu, find_device
 from kernel_lsp.lsp.job_handlers.context import JobContext
 from kernel_lsp.lsp.profiles import CountedKernel, CountedLine
 from kernel_lsp.report.profile import columns_of, elsewhere, price_text, sources_of, titles_of
@@ -21,7 +21,8 @@ async def profile(job: JobContext) -> dict[str, Any]:
     job.doing("counting on the emulator")
     source = job.source
     [report] = await check([source], job.settings, store=job.store, texts=job.texts)
-    found = profile_of(report, source.text, await _measured(job))
+    device = find_device(job.settings.gpu, job.settings.arch)
+    found = profile_of(report, source.text, device, await _measured(job))
     kernels = [one for one in found.kernels if job.kernel in (None, one.kernel)]
     reason = " ".join(sources_of(found))
     if not kernels:

@@ -9,7 +9,14 @@ from kernel_lsp.emulate.counters import Counters, RunCounters
 from kernel_lsp.emulate.findings import Finding
 from kernel_lsp.emulate.machine import LaunchResult
 from kernel_lsp.emulate.program import Location
-from kernel_lsp.runner.emulated import EmulatedFinding, EmulatedReport, KernelTotals, LineCounters
+from kernel_lsp.runner.emulated import (
+    EmulatedFinding,
+    EmulatedReport,
+    FilledRing,
+    KernelTotals,
+    LineCounters,
+    WarpRegisters,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,7 @@ def calls(location: Location | None, file: Path | None) -> tuple[int, ...]:
 
 def report(outcomes: Sequence[LaunchOutcome], file: Path | None, seconds: float) -> EmulatedReport:
     """Return the report of launches from `file` that took `seconds` of processor time together."""
-    return EmulatedReport(findings(outcomes, file), _counters(outcomes, file), _totals(outcomes), seconds)
+    return EmulatedReport(findings(outcomes, file), _counters(outcomes, file), _totals(outcomes, file), seconds)
 
 
 def findings(outcomes: Sequence[LaunchOutcome], file: Path | None) -> tuple[EmulatedFinding, ...]:
@@ -96,14 +103,14 @@ def _counters(outcomes: Sequence[LaunchOutcome], file: Path | None) -> tuple[Lin
     return tuple(LineCounters(*key, **asdict(counters)) for key, counters in sorted(lines.items(), key=lambda i: i[0]))
 
 
-def _totals(outcomes: Sequence[LaunchOutcome]) -> tuple[KernelTotals, ...]:
+def _totals(outcomes: Sequence[LaunchOutcome], file: Path | None) -> tuple[KernelTotals, ...]:
     by_kernel: dict[str, list[LaunchResult]] = {}
     for outcome in outcomes:
         by_kernel.setdefault(outcome.kernel, []).append(outcome.result)
-    return tuple(_total(kernel, results) for kernel, results in by_kernel.items())
+    return tuple(_total(kernel, results, file) for kernel, results in by_kernel.items())
 
 
-def _total(kernel: str, results: Sequence[LaunchResult]) -> KernelTotals:
+def _total(kernel: str, results: Sequence[LaunchResult], file: Path | None) -> KernelTotals:
     counted: list[RunCounters] = [result.counters for result in results]
     opcodes = Counter[str]()
     for counters in counted:
@@ -116,4 +123,29 @@ def _total(kernel: str, results: Sequence[LaunchResult]) -> KernelTotals:
         least_bytes_read=sum(counters.least_bytes_read for counters in counted),
         least_bytes_written=sum(counters.least_bytes_written for counters in counted),
         approximate=any(result.approximate for result in results),
+        rings=_rings(results, file),
+        registers=_registers(results, file),
     )
+
+
+def _rings(results: Sequence[LaunchResult], file: Path | None) -> tuple[FilledRing, ...]:
+    """Return the rings of all launches by line: the largest of each, with all fills."""
+    found: dict[tuple[str, int], FilledRing] = {}
+    for ring in (ring for result in results for ring in result.rings):
+        key = place(ring.place, file)
+        known = found.get(key, FilledRing(*key, 0, 0, 0))
+        found[key] = FilledRing(
+            *key,
+            max(known.stages, ring.stages),
+            max(known.stage_bytes, ring.stage_bytes),
+            known.fills + ring.fills,
+        )
+    return tuple(found[key] for key in sorted(found))
+
+
+def _registers(results: Sequence[LaunchResult], file: Path | None) -> tuple[WarpRegisters, ...]:
+    """Return what each line gave to warps, in all launches."""
+    found = Counter[tuple[str, int, int]]()
+    for share in (share for result in results for share in result.shares):
+        found[*place(share.place, file), share.registers] += share.warps
+    return tuple(WarpRegisters(*key, warps) for key, warps in sorted(found.items()))

@@ -18,6 +18,7 @@ from kernel_lsp.check.sampled import KernelSamples, samples_by_line
 from kernel_lsp.compiler.cuda.build import build_cuda
 from kernel_lsp.compiler.machine_code.cubin import read_cubin
 from kernel_lsp.compiler.machine_code.sass import disassemble
+from kernel_lsp.device.device import device_named
 from kernel_lsp.report.profile import profile_view
 from kernel_lsp.runner.workers.replay import RecordedLaunches
 from kernel_lsp.source.candidate import SourceFile
@@ -101,7 +102,9 @@ def test_samples_are_those_of_the_line_that_the_code_comes_from(tmp_path: Path) 
 def shown(path: Path, told: GpuLines) -> list[str]:
     console = Console(width=110)
     with console.capture() as capture:
-        console.print(profile_view(profile_of(FileReport(path, Language.CUDA, "sm_90", ()), TEXT, told)))
+        console.print(
+            profile_view(profile_of(FileReport(path, Language.CUDA, "sm_90", ()), TEXT, device_named("H200"), told))
+        )
     return capture.get().splitlines()
 
 
@@ -140,7 +143,7 @@ def test_it_is_shown_why_nothing_was_sampled(tmp_path: Path) -> None:
 
 
 def test_a_report_without_samples_has_none(tmp_path: Path) -> None:
-    found = profile_of(FileReport(tmp_path / "scale.cu", Language.CUDA, "sm_90", ()), TEXT)
+    found = profile_of(FileReport(tmp_path / "scale.cu", Language.CUDA, "sm_90", ()), TEXT, device_named("H200"))
     assert (found.device, found.not_sampled, found.not_priced, found.kernels) == ("", "", "", ())
 
 
@@ -153,6 +156,6 @@ def test_one_line_is_one_row_also_if_the_file_was_named_from_here(
     seen = {(str(path.absolute()), 6): Counter(wait=5)}  # as the compiler names it
     prices = KernelPrices("ops::scale", 3.0, (LinePrice(6, "loads", 0.5),))
     told = GpuLines("NVIDIA H200", "n=1000", (KernelSamples("ops::scale", 1, seen),), "", (prices,))
-    (kernel,) = profile_of(FileReport(path, Language.CUDA, "sm_90", ()), TEXT, told).kernels
+    (kernel,) = profile_of(FileReport(path, Language.CUDA, "sm_90", ()), TEXT, device_named("H200"), told).kernels
     (line,) = kernel.lines
     assert (line.samples, line.price, line.text) == (5, 0.5, "if (i < N) y[i] = 2.0f * x[i];")

@@ -260,3 +260,24 @@ def test_a_copy_of_memory_that_nobody_wrote_is_found():
     source = with_words(OUT, FENCED)
     done = run(source, "unwritten", np.zeros(64, np.float32))
     assert outermost(done) == {("uninitialised", line_of(source, "// half of it"))}
+
+
+def test_stages_and_registers_of_a_ring_are_told(x):
+    source = with_words(RING, RIGHT).replace(
+        "if (threadIdx.x / 32 == 0) {",
+        'if (threadIdx.x / 32 == 0) {\nasm volatile("setmaxnreg.dec.sync.aligned.u32 40;");  // gives up registers',
+    )
+    result = run(source, "ring", x, np.zeros_like(x), np.int32(8), grid=2).result
+    (ring,) = result.rings
+    assert ring.place is not None
+    assert (ring.place.own.line, ring.stages, ring.stage_bytes) == (line_of(source, "// announces"), 3, 4 * 64)
+    assert ring.fills == 2 * 8, "a stage is filled again, in each of the two blocks"
+    (share,) = result.shares
+    assert share.place is not None
+    assert (share.place.own.line, share.registers, share.warps) == (line_of(source, "// gives up"), 40, 2)
+
+
+def test_a_kernel_without_copies_has_no_stages(x):
+    source = 'extern "C" __global__ void plain(float* y) { y[threadIdx.x] = 1; }'
+    result = run(source, "plain", x).result
+    assert (result.rings, result.shares) == ((), ())
