@@ -1,7 +1,7 @@
 """The leaves of a workload's inputs: tensors and constants, with helpers for tensor layouts. Runner processes only."""
 
-from collections.abc import Iterable, Sequence
-from typing import cast
+from collections.abc import Iterable
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,8 +16,9 @@ def returned_leaves(returned: object) -> tuple[object, ...]:
     So an output that only one version returns shows as a difference in shape. If all outputs are None, nothing was
     returned, and they are kept.
     """
-    several = isinstance(returned, (tuple, list))
-    outputs = tuple(cast(Sequence[object], returned)) if several else (returned,)
+    several = next((kind for kind in (tuple, list) if isinstance(returned, kind)), None)
+    # Not by an `__iter__` of the version's own, which would run once nobody watches.
+    outputs = (returned,) if several is None else tuple(several.__iter__(cast(Any, returned)))
     # A tensor subclass may compute when any attribute is read.
     device = next((output.device for output in outputs if type(output) is Tensor), None)
     if device is None:

@@ -152,3 +152,13 @@ def test_one_tensor_or_several_are_outputs_in_order():
     a, b = torch.zeros(2), torch.zeros(3)
     assert [each.data_ptr() for each in plain_outputs([a, b], "cpu", FILE)] == [a.data_ptr(), b.data_ptr()]
     assert [each.data_ptr() for each in plain_outputs(a, "cpu", FILE)] == [a.data_ptr()]
+
+
+class Late(list[object]):
+    def __iter__(self):
+        raise AssertionError("it computes once it is asked")
+
+
+def test_a_list_is_read_without_code_of_its_own():
+    a, b = torch.zeros(8), torch.zeros(8)
+    assert [each.data_ptr() for each in plain_outputs(Late((a, b)), "cpu", FILE)] == [a.data_ptr(), b.data_ptr()]
