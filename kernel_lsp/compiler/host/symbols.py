@@ -63,7 +63,7 @@ _OF_CPP = re.compile(
     r"|at::DynamicLibrary::.*|at::Context::set\w+|torch::jit::(?:load|import_\w+)\b.*|c10::impl::OperatorEntry.*"
     r"|at::(?:Refcounted)?MapAllocator\w*::.*|at::_ops::from_file\w*::.*|at::set_num_\w*threads\b.*|c10::get_backtrace\b.*"
     r"|c10::(?:try_)?make_temp\w+|c10::TempFile::.*|c10d::.*|torch::cuda::CUDAPluggableAllocator::.*|torch::inductor::.*"
-    r"|torch::(?:unwind|CapturedTraceback)::.*"
+    r"|torch::(?:unwind|CapturedTraceback)::.*|torch::jit::(?:tracer::(?:pythonCallstack|\w+Source\w+)|currentCallstack)\b.*"
     r"|at::(?:add(?:Global|ThreadLocal)Callback|launch|intraop_launch\w*)\b.*|at::SavedTensorDefaultHooks::.*"
     r"|c10::(?:Set\w+|ThreadPool::.*|TaskThreadPool::.*|Dispatcher::(?:register|add)\w+|RegisterOperators::.*)"
 )

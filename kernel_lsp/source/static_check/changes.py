@@ -14,8 +14,8 @@ _HARMLESS = words(
 )
 """Attributes of tensors, layers, configurations and functions that no other code relies on."""
 _OF_A_KERNEL = words(
-    "ASTSource CompiledKernel _fn_name _src create_binder device_caches pre_run_hooks raw_src src supported_modules "
-    "supported_python_builtins used_global_vals"
+    "ASTSource CompiledKernel _fn_name _src asm create_binder device_caches function kernel pre_run_hooks raw_src src "
+    "supported_modules supported_python_builtins used_global_vals"
 )
 """Attributes by which Triton finds a kernel's text, names and compiled code."""
 _LONGEST = 60  # characters of an expression in a message

@@ -9,7 +9,9 @@ import re
 from collections.abc import Iterator
 
 from kernel_lsp.source.outline import code_only, without_comments
+from kernel_lsp.source.static_check import policy
 from kernel_lsp.source.static_check.addresses import computed_calls
+from kernel_lsp.source.static_check.compiler_extensions import unusual_extensions
 from kernel_lsp.source.static_check.findings import Finding, Note, Violation
 from kernel_lsp.source.static_check.pasting import TooManyMacrosError, pasted_texts
 from kernel_lsp.source.static_check.spelling import joined, misleading, unescaped
@@ -50,11 +52,13 @@ _INNER = re.compile(
     | \b(?:py|pybind11)\s*::\s*(?:get|set|del)attr\b
     | (?:->|\.)\s*_(?:fileno|chain|IO_\w+)\b
     | \b(?:get_(?:local_)?internals|function_record|device_guard_impl_registry)\b
+    | \bCUDACachingAllocator\s*::\s*(?:allocator|recordHistory)\b
+    | (?:->|\.)\s*(?:attach(?:AllocatorTraceTracker|OutOfMemoryObserver)|recordHistory)\b
     | \b(?:(?:obj|str)_attr|generic)_accessor\b | \baccessor_policies\b | \bLibrary\s*::\s*(?:DEF|FRAGMENT|IMPL)\b"""
 )
-"""Ways to tables of the loader, Python, pybind11 and torch, the stack, open files, and operators registered by hand."""
-_SECTION = re.compile(r"(?:__attribute(?:__)?|\bgnu\s*::|\bclang\s*::)[^;{}]{0,200}?\b(?:__section__|section)\s*\(")
-_READS_A_FILE = re.compile(r"^[ \t]*#\s*(?:embed\b|include(?:_next)?\s*[\"<]/)", re.MULTILINE)
+"""Ways to tables of the loader, Python, pybind11 and torch, the stack, open files, torch's allocator, and operators
+registered by hand."""
+_READS_A_FILE = re.compile(r"^[ \t]*#\s*(?:embed\b|include(?:_next)?\s*(?:[\"<]/|[A-Za-z_]))", re.MULTILINE)
 _REGISTERS = re.compile(r"\bTORCH_LIBRARY(?:_IMPL|_FRAGMENT)?\s*\(\s*(\w+)\s*,")
 _OF_TORCH = re.compile(r"_|aten|c10\w*|_c10\w*|prims?|rngprims|quantized|mkldnn\w*|inductor|profiler")
 _DEFINED_AS = r"^[ \t]*#[ \t]*define[ \t]+{}[ \t]+(\w+)"
@@ -142,9 +146,7 @@ def _of_inner_ways(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
     """Yield ways to functions and memory of others that are neither calls nor attributes; `kept` has the strings."""
     for match in _INNER.finditer(code):
         yield match.start(), f"reaches for `{''.join(match[0].split())}`", True
-    for match in _SECTION.finditer(code):
-        yield match.start(), "chooses a section of the library", True
-    yield from ((at, what, True) for at, what in computed_calls(code))
+    yield from ((at, what, True) for at, what in (*unusual_extensions(code), *computed_calls(code)))
     for match in _READS_A_FILE.finditer(kept):
         yield match.start(), "reads a file while it is built", True
     for match in _ENTRY.finditer(code):
@@ -165,8 +167,9 @@ def _of_inner_ways(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
 def _of_attributes(code: str, kept: str) -> Iterator[tuple[int, str, bool]]:
     """Yield the attributes of Python objects that C++ asks for by name and that lead out of the file."""
     for match in _ATTRIBUTE.finditer(code):
-        if (name := _LEADS_OUT.fullmatch(_template(kept, match.end()) or "")) is not None:
-            yield match.start(), f"reaches for `{name[0]}` of a Python object", True
+        name = _template(kept, match.end()) or ""
+        if _LEADS_OUT.fullmatch(name) or policy.is_refused(name):
+            yield match.start(), f"reaches for `{name}` of a Python object", True
     for match in _STRING.finditer(kept):
         if (name := _SPECIAL.fullmatch(_template(kept, match.start()) or "")) is not None:
             yield match.start(), f"reaches for `{name[0]}` of a Python object", True

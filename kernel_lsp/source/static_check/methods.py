@@ -40,12 +40,17 @@ class Methods:
         self._bound = {name for node, name, _ in names.bindings if not isinstance(node, imports)}
         self._owners = {id(part): node for node in nodes if isinstance(node, ast.ClassDef) for part in node.body}
         self._own: dict[int, str] = {}
+        self._class_of: dict[int, ast.ClassDef] = {}
         self._beside_ctx: set[int] = set()
         for node in nodes:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (name := self._object_of(node)):
                 self._own |= {id(part): _kind(node) for part in _within(node, name)}
+                self._class_of |= {id(part): self._owners[id(node)] for part in _within(node, name)}
                 self._beside_ctx |= {id(part) for part in ast.walk(node)} if name == "ctx" else set()
+        self._bound_supers = {id(part) for node in nodes for part in self._where_super_is_bound(node)}
         self._sensitive = self._sensitive_methods()
+        found = [(name, node) for name, methods in self._sensitive.items() for node in methods]
+        self._computing = {name for name, node in found if any(map(self._gets_any, ast.walk(node)))}
         self._made = _made(names, self.classes)
 
     def is_own(self, node: ast.AST) -> bool:
@@ -70,6 +75,16 @@ class Methods:
             return isinstance(node.func, ast.Name) and node.func.id in self.classes
         return isinstance(node, ast.Name) and node.id in self._made
 
+    def is_record(self, node: ast.AST) -> bool:
+        """Return True if an expression is a class of the file of which only the file's own objects are instances.
+
+        Any object may be one of an abstract class or a protocol.
+        """
+        if not isinstance(node, ast.Name) or not self.is_own_class(node):
+            return False
+        bases = self.classes[node.id].bases
+        return all(self._names.path(base) == ("typing", "NamedTuple") or self.is_record(base) for base in bases)
+
     def violations(self, *, foreign: bool) -> Iterator[Violation]:
         """Yield a violation where a method may be called with an object that is not of its class.
 
@@ -81,6 +96,7 @@ class Methods:
                 yield Violation(line, f"calls what is no object of its own `{name}`")
         for node in self._nodes:
             yield from self._posing(node)
+            yield from self._of_another_kind(node)
             if isinstance(node, (ast.Attribute, ast.Call)) and (taken := self._taken(node)) is not None:
                 yield from self._of_access(node, *taken, foreign=foreign)
             elif isinstance(node, ast.ClassDef):
@@ -99,17 +115,40 @@ class Methods:
         allowed = {"static": {"ctx"} if node.name in _OF_FUNCTIONS else set[str](), "class": {"cls", "self"}}
         return every[0].arg if every[0].arg in allowed.get(kind, OWN) else None
 
+    def _where_super_is_bound(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yield the parts of a method in which `super()` is its object's; inner functions have first arguments too."""
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return
+        waiting: list[ast.AST] = list(node.body) if self._object_of(node) and _kind(node) == "instance" else []
+        while waiting:
+            yield (part := waiting.pop())
+            if not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+                waiting += ast.iter_child_nodes(part)
+
     def _sensitive_methods(self) -> dict[str, list[Function]]:
-        """Return the methods, by name, that change their own object or use its private attributes."""
+        """Return the methods, by name, that change their own object, use its private names or take others of a base."""
         found: dict[str, list[Function]] = {}
-        for node in self._nodes:
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and any(map(self._is_use, ast.walk(node))):
-                outer = self._names.parents.get(id(node))
-                if isinstance(outer, ast.ClassDef) and _kind(node) != "class":
+        every = [node for node in self._nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        waiting = [node for node in every if id(node) in self._owners and _kind(node) != "class"]
+        before = -1
+        while before != (before := len(waiting)):  # one that may hand another object to such a method is one too
+            for node in list(waiting):
+                if any(self._is_use(part, found) or _takes_from_super(part, node.name) for part in ast.walk(node)):
                     found.setdefault(node.name, []).append(node)
+                    waiting.remove(node)
         return found
 
-    def _is_use(self, node: ast.AST) -> bool:
+    def _gets_any(self, node: ast.AST) -> bool:
+        """Return True if an attribute of a method's own object is read by a name that the text does not show."""
+        match node:
+            case ast.Call(func=ast.Name(id="getattr"), args=[of, name, *_]):
+                return self.is_own(of) and not isinstance(name, ast.Constant)
+            case _:
+                return False
+
+    def _is_use(self, node: ast.AST, sensitive: Mapping[str, list[Function]]) -> bool:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in sensitive:
+            return self.is_own(node.func.value) and _may_be_unbound(node, sensitive[node.func.attr])
         if isinstance(node, ast.Attribute):
             return self.is_own(node.value) and (not isinstance(node.ctx, ast.Load) or node.attr.startswith("_"))
         builtin = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id
@@ -130,26 +169,42 @@ class Methods:
         above = self._names.parents.get(id(node))
         call = above if isinstance(above, ast.Call) and above.func is node else None
         said = f"calls the method `{name}` of a class, with any object for its own"
-        if self._own.get(id(of)) in ("instance", "static") or self.is_own_instance(of) or self._names.path(of):
-            return
-        if isinstance(of, ast.Call) and isinstance(of.func, ast.Name) and of.func.id == "super":
+        is_own = self._own.get(id(of)) in ("instance", "static") or self.is_own_instance(of)
+        if (is_own and not self._is_static(of, name)) or self._names.path(of) or self._is_bound_super(of):
             return
         if call is not None and call.args and (self.is_own(call.args[0]) or self.is_own_instance(call.args[0])):
             return
-        is_class = id(of) in self._own or (isinstance(of, ast.Name) and of.id in self.classes)
+        is_class = id(of) in self._own or (isinstance(of, ast.Name) and of.id in self.classes) or is_own
         is_class = is_class or (isinstance(of, ast.Attribute) and of.attr in self.classes)
-        is_class = is_class or (isinstance(of, ast.Call) and isinstance(of.func, ast.Name) and of.func.id == "type")
-        if is_class or (foreign and self._escapes and (call is None or self._may_be_unbound(call, name))):
+        is_class = is_class or (isinstance(of, ast.Call) and _called(of) in ("super", "type"))
+        foreign = foreign or name in self._computing
+        may_be_unbound = call is None or _may_be_unbound(call, self._sensitive[name])
+        if is_class or (foreign and self._escapes and may_be_unbound):
             yield Violation(node.lineno, said)
 
-    def _may_be_unbound(self, call: ast.Call, name: str) -> bool:
-        """Return True if a call has enough arguments for one of them to be the object itself."""
-        if any(isinstance(argument, ast.Starred) for argument in call.args) or any(
-            k.arg is None for k in call.keywords
-        ):
-            return True
-        given = len(call.args) + len(call.keywords)
-        return any(given >= _required(method) for method in self._sensitive[name])
+    def _is_static(self, of: ast.expr, name: str) -> bool:
+        """Return True if an object's method may be a static one, whose own object is whatever it is given first."""
+        owner = self._class_of.get(id(of))
+        owners = self._lineage(owner) if owner is not None else set(self.classes.values())
+        return any(_kind(method) == "static" and self._owners[id(method)] in owners for method in self._sensitive[name])
+
+    def _lineage(self, node: ast.ClassDef) -> set[ast.ClassDef]:
+        """Return a class and those of the file that it derives from."""
+        found, waiting = set[ast.ClassDef](), [node]
+        while waiting:
+            if (one := waiting.pop()) not in found:
+                found.add(one)
+                bases = (base.id for base in one.bases if isinstance(base, ast.Name))
+                waiting += [self.classes[base] for base in bases if base in self.classes]
+        return found
+
+    def _is_bound_super(self, of: ast.expr) -> bool:
+        """Return True if an expression is `super()` in a method, whose methods get the method's own object."""
+        if not isinstance(of, ast.Call) or _called(of) != "super":
+            return False
+        if len(of.args) == 2:
+            return self._own.get(id(of.args[1])) == "instance"
+        return not (of.args or of.keywords) and id(of) in self._bound_supers
 
     def _of_class_body(self, node: ast.ClassDef, *, foreign: bool) -> Iterator[Violation]:
         own = {part.name for part in node.body if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))}
@@ -157,8 +212,8 @@ class Methods:
         for part in node.body:
             if not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 yield from self._taken_in_body(part, own)
-            elif isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef)) and part.name in own and foreign:
-                for decorator in part.decorator_list:
+            elif isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef)) and part.name in own:
+                for decorator in part.decorator_list if foreign or part.name in self._computing else ():
                     if not self._keeps(decorator):
                         said = f"hands the method `{part.name}` to a decorator of its own, with any object for `self`"
                         yield Violation(decorator.lineno, said)
@@ -188,13 +243,28 @@ class Methods:
     def _lets_a_class_go(self, node: ast.AST) -> bool:
         match node:
             case ast.Name(id=name, ctx=ast.Load()):
-                return name in self.classes and not self._names.is_plain(node)
+                return (name in self.classes or self._own.get(id(node)) == "class") and not self._names.is_plain(node)
             case ast.Call(func=ast.Name(id="type")):
                 return not self._names.is_plain(node)
             case ast.ClassDef(decorator_list=decorators):
                 return any(not _is_dataclass(decorator) for decorator in decorators)
             case _:
                 return False
+
+    def _of_another_kind(self, node: ast.AST) -> Iterator[Violation]:
+        """Yield a violation where a method becomes one of its class, or of nobody, other than by a decorator."""
+        if not isinstance(node, ast.Name) or node.id not in ("classmethod", "staticmethod"):
+            return
+        above = self._names.parents.get(id(node))
+        decorates = isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)) and node in above.decorator_list
+        given = above.args[0] if isinstance(above, ast.Call) and above.func is node and len(above.args) == 1 else None
+        statement = self._names.parents.get(id(above))
+        is_taken = id(statement) in self._owners and isinstance(given, (ast.Attribute, ast.Name, ast.Lambda))
+        if is_taken and isinstance(given, ast.Name):
+            body = (part for part in self._owners[id(statement)].body if isinstance(part, ast.FunctionDef))
+            is_taken = given.id not in {part.name for part in body}
+        if not (decorates or is_taken):
+            yield Violation(node.lineno, f"hands round `{node.id}`")
 
     def _posing(self, node: ast.AST) -> Iterator[Violation]:
         """Yield a violation for each name such as `self` that is not a method's own object."""
@@ -205,6 +275,16 @@ class Methods:
             posing = [a for place, a in enumerate(every) if a.arg in OWN and not (place == 0 and a.arg == own)]
             found += [(a.arg, a.lineno) for a in posing if a.arg != "ctx" or len(node.args.defaults) == len(every)]
         yield from (Violation(line, f"calls what is no object of its own `{name}`") for name, line in found)
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def _takes_from_super(node: ast.AST, name: str) -> bool:
+    """Return True for a method of `super()` that is not the one of the same name."""
+    of = node.value if isinstance(node, ast.Attribute) else None
+    return isinstance(node, ast.Attribute) and node.attr != name and isinstance(of, ast.Call) and _called(of) == "super"
 
 
 def _kind(node: Function) -> str:
@@ -223,6 +303,14 @@ def _within(node: Function, name: str) -> Iterator[ast.Name]:
         calls_another_so = is_function and any(argument.arg == name for argument in parameters(part))
         if not (calls_another_so or isinstance(part, ast.ClassDef)):
             waiting += ast.iter_child_nodes(part)
+
+
+def _may_be_unbound(call: ast.Call, methods: list[Function]) -> bool:
+    """Return True if a call has enough arguments for one of them to be the object of one of the methods itself."""
+    if any(isinstance(argument, ast.Starred) for argument in call.args) or any(k.arg is None for k in call.keywords):
+        return True
+    given = len(call.args) + len(call.keywords)
+    return any(given >= _required(method) for method in methods)
 
 
 def _required(node: Function) -> int:

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from kernel_lsp.source.static_check.findings import words
 from kernel_lsp.source.static_check.installed import is_installed, source_of
+from kernel_lsp.source.static_check.triton_parts import violation_to_triton
 
 PLAIN_MODULES = words(
     "__future__ abc collections contextlib dataclasses enum functools itertools math numbers textwrap torch "
@@ -21,7 +22,7 @@ PLAIN_MODULES = words(
 _LISTED_BY_THEMSELVES = words(
     "copy datetime decimal fractions hashlib heapq json operator random re statistics struct typing_extensions"
 )
-_ALL_OF_THEM = words("apex bisect flash_attn numpy time")
+_ALL_OF_THEM = words("apex bisect flash_attn numpy")
 _MEMBERS = {
     "argparse": words(  # its FileType opens files
         "Action ArgumentDefaultsHelpFormatter ArgumentError ArgumentParser ArgumentTypeError BooleanOptionalAction "
@@ -45,6 +46,10 @@ _MEMBERS = {
     ),
     "tabulate": words("tabulate"),
     "threading": words("Lock RLock"),
+    "time": words(  # others set clocks
+        "asctime ctime gmtime localtime mktime monotonic monotonic_ns perf_counter perf_counter_ns process_time "
+        "process_time_ns sleep strftime strptime struct_time thread_time thread_time_ns time time_ns timezone"
+    ),
     "tqdm": words("auto tqdm trange"),  # others are threads, processes and messages
     "traceback": words("format_exc print_exc"),
     "types": words("MappingProxyType SimpleNamespace"),
@@ -66,6 +71,11 @@ _PARTS_OF_TORCH: dict[str, frozenset[str]] = {
         words("ao classes export futures hub monitor multiprocessing onnx overrides package profiler serialization"),
         frozenset(),
     ),
+    "autograd": words(  # others keep and tell the stack of each operation
+        "Function FunctionCtx NestedIOFunction Variable backward enable_grad forward_ad function functional grad "
+        "grad_mode gradcheck gradgradcheck graph inference_mode no_grad profiler set_grad_enabled "
+        "set_multithreading_enabled"
+    ),
     "compiler": words(
         "allow_in_graph assume_constant_result cudagraph_mark_step_begin disable is_compiling is_dynamo_compiling "
         "is_exporting reset"
@@ -84,9 +94,9 @@ _PARTS_OF_TORCH: dict[str, frozenset[str]] = {
     ),
     "distributed": words("get_rank get_world_size is_available is_initialized"),
     "fx": words("wrap"),
-    "jit": words(
+    "jit": words(  # others keep and tell the stack of each operation
         "Final ScriptModule annotate export freeze ignore interface is_scripting is_tracing "
-        "optimize_for_inference script script_if_tracing trace unused"
+        "optimize_for_inference script script_if_tracing unused"
     ),
     "library": words("custom_op opcheck register_autograd register_fake triton_op wrap_triton"),
     "testing": words("assert_allclose assert_close make_tensor"),
@@ -94,12 +104,14 @@ _PARTS_OF_TORCH: dict[str, frozenset[str]] = {
 }
 """Parts of torch that serve more than kernels -> their members that are allowed."""
 _OF_EXTENSIONS = words("CUDA_HOME include_paths load load_inline")
+_WITHIN_PARTS = {
+    "autograd.profiler": words("emit_nvtx record_function"),
+    "utils.checkpoint": words(
+        "CheckpointPolicy SelectiveCheckpointContext checkpoint checkpoint_sequential "
+        "create_selective_checkpoint_contexts"
+    ),
+}
 _OF_DYNAMO = words("allow_in_graph config disable graph_break is_compiling mark_dynamic mark_static reset")
-_PARTS_OF_TRITON = words(
-    "backends build compile_module_from_src get_cache_manager get_dump_manager get_override_manager interpreter "
-    "profiler set_gpu_clock"
-)
-_TOOLS_OF_TRITON = words("experimental_descriptor mxfp ragged_tma tensor_descriptor")
 _SHARED_CLASSES = words("autotuner cache compiler cuda driver jit knobs runtime")
 """Parts of torch and triton whose classes and objects the harness relies on."""
 _MODULES_WITHIN = words(
@@ -109,7 +121,7 @@ _MODULES_WITHIN = words(
 """Modules of torch and triton by their last name, to be recognised even if neither is installed."""
 _FOREIGN = (sys.stdlib_module_names | {"np", "numpy"}) - words("chunk copy math random select signal trace")
 """Standard modules that torch's and triton's modules import, except names that they also use for their own."""
-_OPERATORS_OF_LIBRARIES = words("_quantized inductor mkl mkldnn onednn quantized")
+_OPERATORS_OF_LIBRARIES = words("_quantized c10d fsdp inductor mkl mkldnn onednn quantized symm_mem")
 """Namespaces of `torch.ops` for torch's own use: their functions take sizes and packed data as they come."""
 _TRUSTING = words(
     "CTCLoss ctc_loss segment_reduce sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor "
@@ -211,8 +223,7 @@ def _violation_by_lists(path: tuple[str, ...], *, builds: bool) -> str | None:
         private = not tells and path[1:2] != ("language",) and any(map(_is_private, path[1:]))
         if (last in _FOREIGN and not is_installed(path)) or private:
             return f"reaches for `{dotted}`"
-        tool = path[1:2] == ("tools",) and not _TOOLS_OF_TRITON.issuperset(path[2:3])
-        return f"uses `{dotted}`" if tool or last in _PARTS_OF_TRITON else None
+        return violation_to_triton(path)
     if path[0] == "numpy" and (last in _OF_NUMPY | (_FOREIGN - _OWN_WORDS_OF_NUMPY) or any(map(_is_private, path))):
         return f"reaches for `{dotted}`"
     behind = path[:2] in _STREAMS and not _OF_A_STREAM.issuperset(path[2:3])
@@ -254,7 +265,8 @@ def _violation_to_torch(path: tuple[str, ...], *, builds: bool) -> str | None:
             return None if set(path[3:4]) <= _OF_EXTENSIONS else f"reaches for `{dotted}`"
         if not allowed or (len(path) > 2 and path[2] not in allowed):
             return f"uses `{'.'.join(path[:3])}`"
-        if path[1:3] == ("cuda", "memory") and not allowed.issuperset(path[3:4]):
+        within = allowed if path[1:3] == ("cuda", "memory") else _WITHIN_PARTS.get(".".join(path[1:3]))
+        if within is not None and not within.issuperset(path[3:4]):
             return f"uses `{dotted}`"
     if _reaches_for_private(path):
         return f"reaches for `{dotted}`"

@@ -11,10 +11,11 @@ from kernel_lsp.source.static_check.changes import AssignmentRules
 from kernel_lsp.source.static_check.findings import Finding, Violation
 from kernel_lsp.source.static_check.makers import maker_violations
 from kernel_lsp.source.static_check.methods import Methods
-from kernel_lsp.source.static_check.names import Names
+from kernel_lsp.source.static_check.names import MOST_MEANINGS, Names
 from kernel_lsp.source.static_check.reading import Reading
 from kernel_lsp.source.static_check.shared import SharedNames
 from kernel_lsp.source.static_check.telling import telling_violations
+from kernel_lsp.source.static_check.triton_parts import triton_violations
 
 
 def python_findings(
@@ -41,19 +42,30 @@ def python_findings(
         return (Violation(1, "declares an encoding in which its text reads otherwise"),)
     _leave_out_main(tree)
     _leave_out_shared(tree, shared)
-    names = Names(tree)
+    found: set[Finding] = set()
+    reading, readings = 0, 1
+    while reading < readings:
+        names = Names(tree, reading)
+        found |= _of_a_reading(names, builds=builds, beside_device_code=beside_device_code)
+        reading, readings = reading + 1, names.readings
+    if readings == MOST_MEANINGS:
+        found.add(Violation(1, "has a name for so many objects that it cannot be read"))
+    return tuple(sorted(found, key=lambda finding: (finding.line, finding.what)))
+
+
+def _of_a_reading(names: Names, *, builds: bool, beside_device_code: bool) -> set[Finding]:
+    """Return the findings where each name has one of its meanings."""
     methods = Methods(names)
     foreign = beside_device_code or any(_is_foreign_in_hand(node, names) for node in names.nodes)
-    reading = Reading(names, methods, builds=builds, beside_device_code=beside_device_code)
-    found = {
-        *reading.findings(),
+    return {
+        *Reading(names, methods, builds=builds, beside_device_code=beside_device_code).findings(),
         *methods.violations(foreign=foreign),
         *annotation_violations(names, methods),
         *maker_violations(names, methods),
         *telling_violations(names),
+        *triton_violations(names, methods),
         *AssignmentRules(names, methods).findings(foreign=foreign),
     }
-    return tuple(sorted(found, key=lambda finding: (finding.line, finding.what)))
 
 
 def _reads_as_written(text: str) -> bool:

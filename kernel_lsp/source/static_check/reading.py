@@ -3,13 +3,14 @@
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Literal
 
 from kernel_lsp.source.static_check import policy
 from kernel_lsp.source.static_check.findings import Finding, Note, Violation, words
 from kernel_lsp.source.static_check.methods import Methods
 from kernel_lsp.source.static_check.names import Names
+from kernel_lsp.source.static_check.triton_parts import is_of_the_driver
 
 Origin = Literal["own", "imported", "unknown"]
 """Origin of an object whose attribute is read."""
@@ -30,6 +31,7 @@ _SAVING = words("save save_to_buffer")
 _OF_SPARSE = words("_indices ccol_indices col_indices crow_indices indices row_indices")
 _STORAGES = words("_typed_storage storage untyped_storage")
 _OF_A_STORAGE = words("data_ptr device element_size is_cuda is_pinned nbytes size")
+_MATCHED_WHOLE = words("bool bytearray bytes dict float frozenset int list set str tuple")
 _OF_A_CLASS = words("__module__ __name__ __qualname__")
 
 
@@ -70,6 +72,9 @@ class Reading:
             case ast.ClassDef():
                 yield from self._of_class(node)
             case ast.MatchClass():
+                known = _is_matched_whole(node.cls, self._bound) or self._methods.is_record(node.cls)
+                if node.patterns and not known:
+                    yield Violation(node.lineno, "takes attributes by their place in a pattern")
                 for name in node.kwd_attrs:
                     yield from self._of_attribute_named(node, name, "unknown")
             case ast.Constant(value=str(text)) if _FORMAT.search(text):
@@ -220,6 +225,8 @@ class Reading:
         usual = (ast.Subscript, ast.Compare)
         is_environment = path == ("os", "environ") and not isinstance(self._names.parents.get(id(node)), usual)
         refused = is_environment or policy.is_module(path) or policy.leads_to_a_shared_class(path)
+        is_given = not isinstance(self._names.parents.get(id(node)), ast.Expr)
+        refused = refused or (is_of_the_driver(path) and is_given)
         if refused and not self._names.is_plain(node):
             yield Violation(node.lineno, f"hands round `{'.'.join(path)}`")
 
@@ -270,6 +277,10 @@ class Reading:
         for keyword in node.keywords:
             if keyword.arg is None and (path == ("copy", "replace") or called == "set_defaults"):
                 yield Violation(node.lineno, "gives an object attributes by computed names")
+            elif path[:3] == ("torch", "utils", "checkpoint") and keyword.arg in ("debug", None):
+                yield Violation(node.lineno, "has torch keep the stacks of a checkpoint, which tell who calls")
+            elif keyword.arg == "refcheck" or (keyword.arg is None and called == "resize"):
+                yield Violation(node.lineno, "resizes memory without a look at who else holds it")
             elif keyword.arg == "fromfile_prefix_chars":
                 yield Violation(node.lineno, "reads options from files")
             elif keyword.arg is not None and _special_name(keyword.arg) is not None:
@@ -316,6 +327,11 @@ def _shows_its_beginning(name: ast.expr) -> bool:
             return bool(text) and not text.startswith(("_", "%"))
         case _:
             return False
+
+
+def _is_matched_whole(kind: ast.expr, bound: Set[str]) -> bool:
+    """Return True for a built-in class of which a pattern takes the object itself, not its attributes."""
+    return isinstance(kind, ast.Name) and kind.id in _MATCHED_WHOLE and kind.id not in bound
 
 
 def _is_an_option(keyword: ast.keyword) -> bool:

@@ -110,6 +110,8 @@ def test_labels_and_macros_hide_no_symbol_of_an_extension(kept: Path) -> None:
         ("namespace at { struct MapAllocator { static void* makeDataPtr(const char*); }; }\nvoid* f() { return at::MapAllocator::makeDataPtr(\"x\"); }",
          "at::MapAllocator::makeDataPtr"),
         ("namespace c10 { int get_backtrace(int); }\nint f() { return c10::get_backtrace(1); }", "c10::get_backtrace"),
+        ("namespace torch::jit::tracer { int pythonCallstack(); }\nint f() { return torch::jit::tracer::pythonCallstack(); }",
+         "torch::jit::tracer::pythonCallstack"),
         ("#include <aio.h>\nint f(aiocb* c) { return aio_write(c); }", "aio_write"),
         ("#include <mqueue.h>\nint f(const sigevent* e) { return mq_notify(1, e); }", "mq_notify"),
         ("namespace torch::serialize { struct OutputArchive { void save_to(const char*); }; }\nvoid f(torch::serialize::OutputArchive& a) { a.save_to(\"x\"); }",

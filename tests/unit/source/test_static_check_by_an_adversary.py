@@ -669,7 +669,7 @@ WRITTEN = [
     (NUMPY + "np.random.PCG64().cffi", NUMPY + "np.random.default_rng(0).random()"),
     ("from pathlib import Path\nPath('x').mkdir()", "from pathlib import Path\nPath('x').exists()"),
     ("from pathlib import Path\nPath('x').touch()", "from pathlib import Path\nPath(__file__).parent.name"),
-    ("torch.jit.trace(f, x).save('y')", "torch.jit.trace(f, x)(x)"),
+    ("torch.jit.script(f).save('y')", "torch.jit.script(f)(x)"),
     ("torch.nn.utils.parametrize.register_parametrization(m, '__' + n, own)", "torch.nn.utils.weight_norm(m)"),
 ]
 """Functions of the interpreter, numpy and torch that read and write files, or make attributes of any name."""
