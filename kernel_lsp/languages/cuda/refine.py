@@ -35,6 +35,7 @@ from kernel_lsp.refine.rewrites.products import register_tile, tensor_product, t
 from kernel_lsp.refine.rewrites.reductions import (
     block_atomics,
     block_rows,
+    block_sums,
     grid_scan,
     one_thread,
     online_softmax,
@@ -61,6 +62,7 @@ REWRITES: tuple[Rewrite, ...] = (
     split_columns.rewrite,
     loop_axis.rewrite,
     block_atomics.rewrite,
+    block_sums.rewrite,
     shared_bins.rewrite,
     tensor_product.rewrite,
     tile_product.rewrite,

@@ -280,6 +280,10 @@ class KernelTree:
             name = self._aliases[name]
         return name
 
+    def plain_type(self, name: str) -> str:
+        """Return the type that a name stands for, without `const`."""
+        return self.named_type(name.replace("const ", "").strip()).replace("const ", "").strip()
+
     def members(self, name: str) -> dict[str, str]:
         """Return the members of a struct of the file with their types, without arrays; none for any other type."""
         name = name.removeprefix("struct ")

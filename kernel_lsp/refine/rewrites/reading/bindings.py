@@ -6,6 +6,7 @@ A workload that launches several versions often holds their names and sizes in a
 
 from tree_sitter import Node
 
+from kernel_lsp.refine.rewrites.reading.ast_cuda import declared_names
 from kernel_lsp.source.trees import field, text_of, walk
 
 _DEPTH = 8  # of names that stand for others
@@ -35,6 +36,12 @@ def bound_value(scope: Node, node: Node, depth: int = _DEPTH) -> Node:
 def is_bound(scope: Node, name: str) -> bool:
     """Return True if a function has a variable or parameter of that name."""
     return name in _parameters(scope) or bool(_values(scope, name, _DEPTH))
+
+
+def is_local(function: Node, name: str) -> bool:
+    """Return True if a function of C++ declares a variable of that name in its body."""
+    declared = (n for n in walk(field(function, "body")) if n.type == "declaration")
+    return any(name in declared_names(n) for n in declared)
 
 
 def _parameters(function: Node) -> list[str]:
