@@ -48,6 +48,13 @@ def test_sums_lie_side_by_side_and_have_the_same_terms_in_the_same_order(tmp_pat
     np.testing.assert_array_equal(*results)
 
 
+def test_loops_that_say_that_they_are_unrolled_are_read() -> None:
+    (plain,) = rewritten(rewrite, PRODUCT, LAUNCH)
+    pragmas = PRODUCT.replace("    for (", "    #pragma unroll\n    for (")
+    (found,) = rewritten(rewrite, pragmas.replace("int row = first_row + y;", "int row = first_row + y + 0 * terms;"))
+    assert found.kernel.text == plain.kernel.text.replace("first_row + y;", "first_row + y + 0 * terms;")
+
+
 def test_a_function_that_a_kernel_is_given_as_it_is_launched_is_looked_at() -> None:
     function = PRODUCT.replace("__global__ void product", "__device__ void outputs")
     kernel = """
@@ -69,6 +76,9 @@ __global__ void product(const float* a, const float* b, float* c) { OUTPUTS(a, b
         (STORE, f"if (sum > 0) break;\n{STORE}"),
         (STORE, "scale = sum;"),
         ("k < terms", "k < column"),  # sums of different lengths
+        ("k < terms", "k < (int)c[0]"),
+        ("int column = first_column + x;", "int column = first_column + x + (int)c[x];"),
+        ("int k = 0; k < terms; ++k", "int x = 0; x < terms; ++x"),  # the name of an output's number
         ("float sum = 0;", "float sum = scale;"),
         ("float sum = 0;", "float sum = 0; ++width;"),
         ("x < 2", "x < width"),

@@ -20,6 +20,7 @@ from kernel_lsp.refine.rewrites.reading.ast_cuda import (
     KernelTree,
     body_unit,
     comment_free,
+    declared_names,
     function_names,
     indent_at,
     statements_of,
@@ -29,7 +30,7 @@ from kernel_lsp.refine.rewrites.reading.scopes import Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import SerialLoop, serial_loop
 from kernel_lsp.source.candidate import Candidate, SourceFile
 from kernel_lsp.source.kernel import Kernel
-from kernel_lsp.source.text import Edit, apply_edits
+from kernel_lsp.source.text import Edit, Span, apply_edits
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
 _MOST_SUMS = 64  # of a thread: 8 x 8 leave half of its registers to the terms
@@ -66,7 +67,7 @@ def _find(scopes: Scopes, outermost: Node) -> _Outputs | None:
     """Return the loops over outputs that begin with a `for` statement; None for any other."""
     loops, sizes, declared, node = list[SerialLoop](), list[int](), list[tuple[Node, ...]](), outermost
     while (loop := serial_loop(scopes, node)) is not None and (size := _turns(loop)) is not None:
-        statements = statements_of(loop.body)
+        statements = [one for one in statements_of(loop.body) if not _is_pragma(one)]
         ahead = [one for one in statements if one.type == "declaration"]
         rest = statements[len(ahead) :]
         if statements[: len(ahead)] != ahead or not rest or rest[0].type != "for_statement":
@@ -85,6 +86,11 @@ def _find(scopes: Scopes, outermost: Node) -> _Outputs | None:
     *places, (*indices, total) = declared
     known = (*places, tuple(indices))
     return _checked(_Outputs(tuple(loops), tuple(sizes), known, total, "", terms, "", tuple(rest[1:])))
+
+
+def _is_pragma(node: Node) -> bool:
+    """Return True for `#pragma unroll`, of which the new loops have their own."""
+    return node.type == "preproc_call" and text_of(node).split()[:2] == ["#pragma", "unroll"]
 
 
 def _turns(loop: SerialLoop) -> int | None:
@@ -108,13 +114,15 @@ def _checked(found: _Outputs) -> _Outputs | None:
         return None
     term, sums = field(step, "right"), text_of(field(step, "operator")) == "+="
     places = [node for group in found.declared for node in group]
-    own = {loop.variable.name for loop in found.loops} | {one for node in places for one in _declares(node)}
+    own = {loop.variable.name for loop in found.loops} | {one for node in places for one in declared_names(node)}
     bounds = (found.terms.start, found.terms.limit)
-    if not sums or any(map(_changes, (term, *bounds, *places))) or (own | {name}) & _words(*bounds):
+    if not sums or any(map(_changes, (term, *bounds, *places))):
+        return None
+    if (own | {name}) & (_words(*bounds) | {found.terms.variable.name}):  # each sum has turns of its own
         return None
     if name in _words(term) or not all(map(_stores, found.tail)):
         return None
-    if _words(*map(_stored_to, found.tail)) & _words(term):  # what one sum stores another may load
+    if _words(*map(_stored_to, found.tail)) & _words(term, *bounds, *places):  # what one sum stores another may load
         return None
     return replace(found, name=name, term=text_of(term))
 
@@ -208,8 +216,10 @@ def rewrite(
                 within = any(edit.span.start <= node.start_byte < edit.span.end for edit in edits.values())
                 if node.type != "for_statement" or within or (found := _find(scopes, node)) is None:
                     continue
+                before = node.prev_sibling
+                first = before if before is not None and _is_pragma(before) else node
                 text = _text(found, indent_at(kernel_file.text, node.start_byte))
-                edits[node.start_byte] = Edit(span_of(node), text)
+                edits[node.start_byte] = Edit(Span(first.start_byte, node.end_byte), text)
     except LookupError:
         return
     if edits:
