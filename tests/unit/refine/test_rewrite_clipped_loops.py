@@ -53,6 +53,28 @@ __global__ void mean(const float* in, float* out, size_t height, size_t width, i
     }
 }
 """
+# A test around the inner loop, and one in it.
+LARGEST = """
+__global__ void largest(const float* in, const float* mask, float* out, int height, int width, int size) {
+    int x = blockIdx.x * blockDim.x + threadIdx.x;
+    int y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= width || y >= height) return;
+    int radius = size / 2;
+    float best = 0.0f;
+    for (int i = 0; i < size; ++i) {
+        int row = y + i - radius;
+        if (row >= 0 && row < height) {
+            for (int j = 0; j < size; ++j) {
+                int column = x + j - radius;
+                if (column >= 0 && column < width && mask[i * size + j] != 0) {
+                    best = fmaxf(best, in[row * width + column]);
+                }
+            }
+        }
+    }
+    out[y * width + x] = best;
+}
+"""
 # Two steps of the input for each output; a window's last points may be outside, and its order is turned.
 POOL = """
 __global__ void pool(const float* in, float* out, int n, int outputs, int size) {
@@ -101,6 +123,7 @@ def test_filters_are_the_same_at_every_border(height: int, width: int, size: int
             MEAN.replace("size_t", "unsigned"),
             (given[0], np.zeros((height, width), np.float32), height, width, size // 2),
         ),
+        (LARGEST, (*given, np.zeros((height, width), np.float32), height, width, size)),
     ):
         right, got = (emulated(text, (2, 3), (32, 8), *arguments) for text in (old, only(old)))
         np.testing.assert_array_equal(got[-1], right[-1])
@@ -114,6 +137,14 @@ def test_windows_that_run_backwards_are_the_same(n: int) -> None:
     values, out = np.random.default_rng(n).random(n, np.float32), np.zeros(33, np.float32)
     right, got = (emulated(one, (2, 1), (32, 1), values, out, n, 33, 6) for one in (POOL, text))
     np.testing.assert_array_equal(got[-1], right[-1])
+
+
+def test_a_test_around_a_loop_with_a_test_goes_too() -> None:
+    text = only(LARGEST)
+    assert "int i = max(0, radius - y); i < min(size, height + radius - y)" in text
+    assert "int j = max(0, radius - x); j < min(size, radius + width - x)" in text
+    assert "if (mask[i * size + j] != 0) {" in text
+    assert "\n        for (int j" in text
 
 
 def test_a_head_that_is_too_long_gets_two_lines() -> None:
