@@ -16,6 +16,8 @@ TYPES = {
     "unsigned long long", "int32_t", "uint32_t", "int64_t", "uint64_t", "size_t",
 }  # fmt: skip
 """Types whose values threads can hand to each other."""
+WHOLE = TYPES - {"float", "double"}
+"""Those of whole numbers."""
 _EXTREMES = {"fmaxf": "max", "fmax": "max", "max": "max", "fminf": "min", "fmin": "min", "min": "min"}
 _FUSED = {"fmaf", "fma", "__fmaf_rn", "__fma_rn", "__hfma"}
 ZERO = re.compile(r"[({]*(0|0?\.0*|0\.0*)[fFuUlL]*[)}]*")

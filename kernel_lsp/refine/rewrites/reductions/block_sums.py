@@ -19,7 +19,7 @@ from kernel_lsp.device.device import Device
 from kernel_lsp.refine.rewrites.reading.ast_cuda import LOOPS, KernelTree, around, body_unit, names
 from kernel_lsp.refine.rewrites.reading.bindings import function_of, is_local
 from kernel_lsp.refine.rewrites.reading.block_run import BeyondError, BlockRun, BlockStore
-from kernel_lsp.refine.rewrites.reading.reductions import TYPES
+from kernel_lsp.refine.rewrites.reading.reductions import TYPES, WHOLE
 from kernel_lsp.refine.rewrites.reading.serial_loops import NotApplicableError
 from kernel_lsp.refine.rewrites.reductions.team import block_team
 from kernel_lsp.refine.rewrites.writing.insertions import defined_before
@@ -32,7 +32,6 @@ from kernel_lsp.source.trees import field, text_of, walk
 
 _MANY = 1 << 28  # elements: no limit is in a block's way
 _SIZES = (256, 64, 1024)  # threads of a block whose size no launch says
-_INTEGERS = TYPES - {"float", "double"}
 _ARRAY = re.compile(r"(?P<name>[A-Za-z_]\w*)(\.data_ptr<\w+>\(\))?")
 _OVERWRITING = ("cudaMemcpy", "cudaMemcpyAsync", "cudaMemset", "cudaMemsetAsync", "cudaFree")
 """Functions of the host that do not read their first argument."""
@@ -85,7 +84,7 @@ class _Effect:
 
 def _run(tree: KernelTree, threads: int, block: int, size: int, end: int = _MANY) -> tuple[_Effect | None, BlockRun]:
     """Return what a block stores, and its run, with one value for all numbers that the kernel is given."""
-    numbers = [p.name for p in tree.kernel.parameters if tree.plain_type(p.type) in _INTEGERS]
+    numbers = [p.name for p in tree.kernel.parameters if tree.plain_type(p.type) in WHOLE]
     run = BlockRun(tree, threads, block, dict.fromkeys(numbers, size), end)
     stores = run.stores()
     if len(stores) > 1 or len({array for one in stores for array, _ in one.elements}) > 1:

@@ -10,12 +10,13 @@ A thread for each element that adds up all elements up to its own is read as the
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tree_sitter import Node
 
 from kernel_lsp.device.device import Device
+from kernel_lsp.refine.rewrites import followed_by
 from kernel_lsp.refine.rewrites.accesses.output_axes import typed_limit
 from kernel_lsp.refine.rewrites.reading.affine import number
 from kernel_lsp.refine.rewrites.reading.ast_cuda import (
@@ -26,11 +27,12 @@ from kernel_lsp.refine.rewrites.reading.ast_cuda import (
     only_returns,
     statements_of,
 )
-from kernel_lsp.refine.rewrites.reading.reductions import TYPES, ZERO
+from kernel_lsp.refine.rewrites.reading.reductions import WHOLE, ZERO
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable, Scopes
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError, serial_loop
 from kernel_lsp.refine.rewrites.reading.thread_rows import find_thread_rows, thread_macros
 from kernel_lsp.refine.rewrites.reductions.carried_sums import with_carried_sums
+from kernel_lsp.refine.rewrites.reductions.first_thread import unguarded
 from kernel_lsp.refine.rewrites.reductions.scans import added_to, find_scan
 from kernel_lsp.refine.rewrites.reductions.team import block_team
 from kernel_lsp.refine.rewrites.writing.inlining import with_values
@@ -42,6 +44,7 @@ from kernel_lsp.source.kernel import Kernel, Parameter
 from kernel_lsp.source.text import Edit, Span
 from kernel_lsp.source.trees import field, span_of, text_of, walk
 
+_ORIGIN = "rewrite:grid_scan"
 _PLACE = r"threadIdx|blockIdx|blockDim|gridDim"
 _PART, _THREADS, _TOTALS = 4096, 256, 1024  # elements of a part, threads for it, and threads for the parts' last values
 
@@ -85,7 +88,7 @@ def _by_one_thread(use: MemoryUse) -> _ArrayScan:
     statements = statements_of(use.scopes.tree.body)
     loop = serial_loop(use.scopes, statements[-1]) if statements else None
     scan = find_scan(use, loop) if loop is not None else None
-    if loop is None or scan is None or scan.ahead or len(scan.behind) != 1:
+    if loop is None or scan is None or scan.exclusive or scan.ahead or len(scan.behind) != 1:
         raise NotApplicableError("no running sum")
     if text_of(field(loop.condition, "operator")) != "<":
         raise NotApplicableError("a running sum of another form")
@@ -164,8 +167,7 @@ def _is_rounded(use: MemoryUse, summand: Node) -> bool:
     """Return True unless all that a summand is made of is of an integer type."""
     loaded = (a.pointer.type.removesuffix("*") if a.pointer is not None else "" for a in use.accesses(summand))
     named = (v.type for n in walk(summand) if n.type == "identifier" and (v := use.scopes.of(n)) and not v.pointer)
-    whole = TYPES - {"float", "double"}
-    if any(use.scopes.tree.named_type(kind) not in whole for kind in (*loaded, *named)):
+    if any(use.scopes.tree.named_type(kind) not in WHOLE for kind in (*loaded, *named)):
         return True
     return any(n.type == "call_expression" or (n.type == "number_literal" and "." in text_of(n)) for n in walk(summand))
 
@@ -329,9 +331,11 @@ def _named(use: MemoryUse, node: Node, variable: CudaVariable, text: str) -> str
 
 
 def rewrite(
-    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, _: Device
+    kernel_file: SourceFile, workload_file: SourceFile | None, kernel: Kernel, device: Device
 ) -> Iterator[Candidate]:
     """Yield the kernel's sums in three launches."""
+    for single in unguarded(kernel_file, workload_file, kernel):
+        yield from (replace(one, origin=_ORIGIN) for one in followed_by(single, kernel, device, rewrite))
     try:
         tree = KernelTree(kernel_file, kernel)
         if tree.collective(tree.body) or kernel.launch_bounds or "::" in kernel.name:
@@ -354,4 +358,4 @@ def rewrite(
         files = relaunched(tree, workload_file, sites or [], edits, kernels.launched)
     except LookupError:
         return
-    yield Candidate(kernel.language, *files, "running sums in three launches", "rewrite:grid_scan")
+    yield Candidate(kernel.language, *files, "running sums in three launches", _ORIGIN)

@@ -377,7 +377,12 @@ class RowSharing:
                 text = apply_edits(text, [Edit(at, f"{inside} ? {text_of(value)} : 0")])
             lines.append(text)
         summand = f"static_cast<{total.type}>({inside} ? {text_of(scan.summand)} : 0)"
-        lines.append(f"const {total.type} {here} = {team.scan}({total.name}, {summand});")
+        if scan.exclusive:
+            own = tree.fresh(f"own_{total.name}")
+            lines.append(f"const {total.type} {own} = {summand};")
+            lines.append(f"const {total.type} {here} = {team.scan}({total.name}, {own}) - {own};")
+        else:
+            lines.append(f"const {total.type} {here} = {team.scan}({total.name}, {summand});")
         behind: list[str] = []
         for one in scan.behind:
             uses = self.use.scopes.uses(total, one)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from kernel_lsp.refine.rewrites.reading.ast_cuda import bare
-from kernel_lsp.refine.rewrites.reading.reductions import TYPES
+from kernel_lsp.refine.rewrites.reading.reductions import TYPES, WHOLE
 from kernel_lsp.refine.rewrites.reading.scopes import CudaVariable
 from kernel_lsp.refine.rewrites.reading.serial_loops import MemoryUse, NotApplicableError, SerialLoop
 from kernel_lsp.source.trees import field, span_of, text_of
@@ -19,13 +19,15 @@ class LoopScan:
         variable: the sum.
         summand: what an iteration adds.
         ahead: declarations of the iteration's own that stand before.
-        behind: statements that follow, and see the sum with this iteration's summand.
+        behind: statements that follow, and see the sum with this iteration's summand; or without it, if `exclusive`.
+        exclusive: those statements stand ahead of the addition. Only of whole numbers, whose summand can be taken away.
     """
 
     variable: CudaVariable
     summand: Node
     ahead: tuple[Node, ...]
     behind: tuple[Node, ...]
+    exclusive: bool = False
 
 
 def find_scan(use: MemoryUse, loop: SerialLoop) -> LoopScan | None:
@@ -38,10 +40,15 @@ def find_scan(use: MemoryUse, loop: SerialLoop) -> LoopScan | None:
     statements = [n for n in inner if n.type != "comment"]
     at = next((i for i, n in enumerate(statements) if n.type == "expression_statement"), None)
     found = added_to(use, statements[at], loop) if at is not None else None
+    exclusive = at is not None and found is None
+    if exclusive:
+        found = added_to(use, statements[-1], loop)
     if at is None or found is None or not statements[at + 1 :]:
         return None
     variable, summand = found
-    ahead, behind = statements[:at], statements[at + 1 :]
+    ahead, behind = statements[:at], statements[at:-1] if exclusive else statements[at + 1 :]
+    if exclusive and use.scopes.tree.plain_type(variable.type) not in WHOLE:
+        return None
     if not any(use.scopes.uses(variable, node) for node in behind):
         return None
     span = span_of(loop.body)
@@ -57,9 +64,12 @@ def find_scan(use: MemoryUse, loop: SerialLoop) -> LoopScan | None:
         raise NotApplicableError("other work ahead of the sum")
     if any(a.written for n in (*ahead, summand) for a in use.accesses(n)):
         raise NotApplicableError("something is written ahead of the sum")
+    stored = [a for n in behind for a in use.accesses(n) if a.written]
+    if exclusive and any(a.may_touch(b) for a in stored for b in use.accesses(summand)):
+        raise NotApplicableError("a summand that is read behind what is stored")
     if any(n.type not in ("expression_statement", "if_statement", "declaration") for n in behind):
         raise NotApplicableError("other work behind the sum")
-    return LoopScan(variable, summand, tuple(ahead), tuple(behind))
+    return LoopScan(variable, summand, tuple(ahead), tuple(behind), exclusive)
 
 
 def added_to(use: MemoryUse, statement: Node, loop: SerialLoop) -> tuple[CudaVariable, Node] | None:
