@@ -123,6 +123,20 @@ def test_one_thread_adds_for_its_block(tmp_path: Path) -> None:
     assert "block_reduce(own, " in alone.kernel.text
 
 
+def test_types_may_have_names() -> None:
+    named = "typedef float real;\n" + SUM.replace("float", "real")
+    general = SUM.replace("__global__", "template <typename T>\n__global__").replace("float", "T")
+    counts = "using Count = int;\n" + HISTOGRAM.replace("float* bins", "Count* bins")
+    for one in candidates(block_atomics.rewrite, named, SUM):
+        assert "real own_sum = " in one.kernel.text
+        ptx(one.kernel.text)
+    for text, like in ((named, SUM), (general, SUM)):
+        assert len(candidates(block_atomics.rewrite, text, like)) == len(candidates(block_atomics.rewrite, like))
+    found = candidates(shared_bins.rewrite, counts, HISTOGRAM)
+    assert len(found) == len(candidates(shared_bins.rewrite, HISTOGRAM))
+    assert all("__shared__ Count block_bins[BINS];" in one.kernel.text for one in found)
+
+
 def test_an_element_of_a_block_is_added_to_once(tmp_path: Path) -> None:
     workload = "def launch(module, x, y, n):\n    module.pairs[(3, 3), 64](x, y, n)\n"
     (one,) = rewritten(block_atomics.rewrite, PAIRS, workload)

@@ -208,3 +208,17 @@ def test_loops_that_count_in_another_way_stay(old: str, new: str) -> None:
 
 def test_a_blank_ahead_of_an_increment_keeps_no_product_from_its_tiles() -> None:
     assert rewritten(tile_product.rewrite, PRODUCT)
+
+
+def test_arrays_that_are_parameters_are_pointers() -> None:
+    arrays = NORMS.replace("const float *x, float *y", "const float x[], float y[64]")
+    found = plain_form(*cuda_kernel(arrays))
+    assert found is not None
+    assert found.file.text == PLAIN_NORMS.replace("const float *x, float *y", "const float* x, float* y")
+    assert [one.type for one in found.kernel.parameters[:2]] == ["const float *", "float *"]
+    assert found.kernel.body == cuda_kernel(found.file.text)[1].body
+
+
+@pytest.mark.parametrize("parameter", ["const float x[2][4]", "const float (*x)[4]", "const float* x[2]"])
+def test_arrays_of_arrays_stay_as_they_are(parameter: str) -> None:
+    assert plain_form(*cuda_kernel(PLAIN_NORMS.replace("const float *x", parameter))) is None

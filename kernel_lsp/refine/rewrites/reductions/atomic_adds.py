@@ -53,7 +53,8 @@ def atomic_adds(use: MemoryUse) -> list[AtomicAdd]:
         if node.type == "call_expression" and text_of(field(node, "function")) == "atomicAdd":
             found.append(_addition(scopes, node))
     pointers = [one.pointer for one in found]
-    if not found or any(one.type.rstrip("*") not in _TYPES for one in pointers):
+    kinds = {one.type.rstrip("*") for one in pointers} - scopes.tree.type_parameters
+    if not found or any(scopes.tree.plain_type(kind) not in _TYPES for kind in kinds):
         raise NotApplicableError("no additions")
     added = [span_of(one.call) for one in found]
     for access in use.accesses(scopes.tree.body):

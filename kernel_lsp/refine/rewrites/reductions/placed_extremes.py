@@ -73,7 +73,8 @@ def _placed(use: MemoryUse, loop: SerialLoop, branch: Node, best: Node, place: N
     of_best, of_place = variables
     if of_best is None or of_place is None or of_best is of_place or of_place.type not in _LAST:
         return None
-    if of_best.type not in TYPES or any(_is_inside(one, loop) for one in (of_best, of_place)):
+    kind = use.scopes.tree.plain_type(of_best.type)
+    if kind not in TYPES or any(_is_inside(one, loop) for one in (of_best, of_place)):
         return None
     condition = field(branch, "condition")
     found = larger(condition, of_best.name)

@@ -44,7 +44,8 @@ def _counted(tree: KernelTree, count: int) -> KernelTree:
     if not all(one.index is not None and _is_of_data(tree, one.index) for one in found):
         raise NotApplicableError("places that do not depend on the data")
     arrays = {one.pointer.name: one.pointer.type.rstrip("*") for one in found}
-    if count * sum(8 if kind in _WIDE else 4 for kind in arrays.values()) > STATIC_SHARED_BYTES:
+    wide = (kind in tree.type_parameters or tree.plain_type(kind) in _WIDE for kind in arrays.values())
+    if count * sum(8 if one else 4 for one in wide) > STATIC_SHARED_BYTES:
         raise NotApplicableError("too much shared memory")
     bins, at = tree.fresh("BINS"), tree.fresh("bin")
     mine = {array: tree.fresh(f"block_{array}") for array in arrays}

@@ -2,12 +2,13 @@
 
 Variables that are declared ahead and assigned later are declared where they get their values, in each block anew:
 `int i; float x; ... for (i = 0; ...) { x = a[i]; ... }`. A loop that counts by its last statement, as
-`int i = first; while (i < n) { ...; i += step; }`, counts in its head. Both are how most people write today.
+`int i = first; while (i < n) { ...; i += step; }`, counts in its head. A parameter that is an array, `float x[]`, is
+the pointer that it stands for. All three are how most people write today.
 """
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tree_sitter import Node
 
@@ -43,12 +44,36 @@ def plain_form(file: SourceFile, kernel: Kernel) -> KernelTree | None:
     try:
         if any(n.type in _JUMPS for n in walk(tree.body)):
             return None
-        changed = tree.edited(*_declared_late(tree))
+        changed = _with_pointers(tree)
+        changed = changed.edited(*_declared_late(changed))
         for node in reversed([n for n in walk(changed.body) if n.type == "while_statement"]):
             changed = changed.edited(*_counted_in_head(changed, node.start_byte))
     except (LookupError, RecursionError):
         return None
     return changed if changed.file.text != file.text else None
+
+
+def _with_pointers(tree: KernelTree) -> KernelTree:
+    """Return a kernel with pointers in place of parameters that are arrays of one dimension."""
+    head = tree.body.parent.child_by_field_name("declarator") if tree.body.parent is not None else None
+    parameters = head.child_by_field_name("parameters") if head is not None else None
+    edits, found = list[Edit](), set[str]()
+    for node in parameters.named_children if parameters is not None else []:
+        array, kind = node.child_by_field_name("declarator"), node.child_by_field_name("type")
+        name = array.child_by_field_name("declarator") if array is not None else None
+        if array is None or kind is None or name is None or array.type != "array_declarator":
+            continue
+        if name.type == "identifier":
+            edits.append(Edit(Span(kind.end_byte, array.end_byte), f"* {text_of(name)}"))
+            found.add(text_of(name))
+    if not edits:
+        return tree
+    made = tree.edited(*edits)
+    shown = (
+        replace(one, type=f"{one.type.partition('[')[0].strip()} *") if one.name in found else one
+        for one in tree.kernel.parameters
+    )
+    return KernelTree(made.file, replace(made.kernel, parameters=tuple(shown)))
 
 
 @dataclass(frozen=True)
