@@ -8,7 +8,7 @@ from functools import cached_property
 from tree_sitter import Node, Parser
 
 from kernel_lsp.refine.rewrites.reading.records import struct_members
-from kernel_lsp.refine.rewrites.reading.type_names import type_names, type_names_beside
+from kernel_lsp.refine.rewrites.reading.type_names import type_names
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.grammar import cuda_grammar
 from kernel_lsp.source.kernel import Kernel
@@ -270,7 +270,7 @@ class KernelTree:
     @cached_property
     def _aliases(self) -> dict[str, str]:
         """Return what names of types of the file and of the headers beside it stand for."""
-        return type_names_beside(self.file) | type_names(self.root)
+        return type_names(self.file, self.root)
 
     def named_type(self, name: str) -> str:
         """Return the type that a name of the file or its headers stands for; any other type itself."""
