@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
-from rewrite_support import emulated, rewritten
+from rewrite_support import cuda_kernel, emulated, rewritten
 
+from kernel_lsp.refine.rewrites.reading.ast_cuda import KernelTree
+from kernel_lsp.refine.rewrites.reading.block_run import BlockRun
 from kernel_lsp.refine.rewrites.reductions.block_sums import rewrite
 
 NEIGHBOURS = """
@@ -157,6 +159,14 @@ def test_an_array_that_is_looked_at_again_keeps_its_partial_sums(old: str, new: 
     assert old in LAUNCH
     assert rewritten(rewrite, NEIGHBOURS, LAUNCH.replace(old, new)) == []
     assert rewritten(rewrite, WRITTEN_OUT, LAUNCH.replace(old, new))  # nothing is left in the array
+
+
+def test_a_block_that_walks_along_an_array_is_not_followed_to_its_end() -> None:
+    each = "for (int i = threadIdx.x; i < n; i += blockDim.x) own += data[i];"
+    text = f"__global__ void total(const int* data, int* sums, int n) {{ int own = 0; {each} sums[0] = own; }}"
+    run = BlockRun(KernelTree(*cuda_kernel(text)), 64, 0, {"n": 1 << 28}, 1 << 28)
+    with pytest.raises(LookupError, match="too many elements"):
+        run.stores()
 
 
 HOST = """

@@ -24,7 +24,8 @@ from kernel_lsp.source.trees import field, text_of
 _Element = tuple[str, int]  # array and index
 Values = npt.NDArray[Any]
 """One value for each thread: whole numbers, or (of dtype object) sums as bit sets of elements."""
-_MOST_STATEMENTS = 1000
+_MOST_STATEMENTS = 300
+_MOST_ELEMENTS = 16  # of a thread: sets of more are large, and no block adds up as many step by step
 _WARP = 32  # threads
 _WHOLE = re.compile(r"0|[1-9]\d{0,17}")
 _KINDS = {*TYPES, "auto"}
@@ -336,6 +337,8 @@ class BlockRun:
                     raise NotApplicableError("an element that nothing was stored to")
                 if key[1] >= self.end:
                     raise BeyondError(pointer.array)
+                if len(self._bits) >= _MOST_ELEMENTS * self.threads:
+                    raise NotApplicableError("too many elements")
                 self._memory[key] = 1 << len(self._bits)
                 self._bits.append(key)
             if pointer.array not in self._shared:
