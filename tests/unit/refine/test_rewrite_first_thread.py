@@ -1,10 +1,14 @@
 """Kernels of which the first thread works, and all others leave."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from rewrite_support import emulated, rewritten
+from rewrite_support import cuda_kernel, emulated, rewritten
 
 from kernel_lsp.refine.rewrites.reductions import grid_scan, one_thread
+from kernel_lsp.refine.rewrites.reductions.first_thread import unguarded
+from kernel_lsp.source.candidate import SourceFile
 
 TOTAL = """
 __global__ void total(const int* x, int* sum, int n) {
@@ -51,6 +55,13 @@ def test_the_first_thread_of_a_grid_gets_a_block() -> None:
     x = np.random.default_rng(3).integers(0, 9, 1500).astype(np.int32)
     _, sums = emulated(found.kernel.text, (1, 1), (1024, 1), x, np.zeros(1, np.int32), len(x))
     assert sums[0] == x.sum()
+
+
+def test_what_a_test_held_is_indented_anew_whatever_ends_its_lines() -> None:
+    file, kernel = cuda_kernel(TOTAL.replace("\n", "\r\n"))
+    (found,) = unguarded(file, SourceFile(Path("workload.py"), LAUNCH), kernel)
+    assert "\n    int own = 0;\n    for (int k" in found.kernel.text
+    assert "\n    sum[0] = own;" in found.kernel.text
 
 
 def test_the_first_threads_of_blocks_get_their_blocks() -> None:

@@ -68,7 +68,7 @@ def unwrapped(tree: KernelTree, statement: Node, body: Node) -> str:
     pad = indent_at(tree.file.text, statement.start_byte)
     if body.type != "compound_statement":
         return text_of(body)
-    lines = text_of(body)[1:-1].strip("\n").rstrip()
+    lines = text_of(body)[1:-1].replace("\r\n", "\n").strip("\n").rstrip()  # `dedent` takes "\r" for text
     return indent(dedent(lines), pad).strip()
 
 
