@@ -59,7 +59,7 @@ def capture_program(
     folder: Path,
     *,
     kernels: Sequence[str] = (),
-    emulate: bool = False,
+    emulate: str = "",
     rank: int | None = 0,
     aside: bool = False,
     cache: Path | None = None,
@@ -74,8 +74,8 @@ def capture_program(
         folder: receives the captures; made if missing.
         kernels: parts of names; for other kernels only launches are counted.
         rank: of the processes that a launcher such as torchrun starts, the one that is recorded; None for all of them.
-        emulate: let the program's Python processes see the emulator as their GPU. A program named without its folder
-            is first looked for beside this Python, in which the emulator is installed.
+        emulate: let the program's Python processes see the emulator as a GPU of this name; empty not to. A program
+            named without its folder is first looked for beside this Python, in which the emulator is installed.
         aside: send the program's standard output to our standard error, where ours is for results.
         cache: folder for the library that records GPU time; None to record none.
         snapshot: the launch whose memory is kept, beside its GPU time.
@@ -137,7 +137,7 @@ def run_program(
     scratch: Path,
     more: Mapping[str, str],
     *,
-    emulate: bool = False,
+    emulate: str = "",
     rank: int | None = 0,
     aside: bool = False,
 ) -> int:
@@ -153,7 +153,7 @@ def run_program(
         SourceError: the program cannot be started.
     """
     environment = {**recording(os.environ, scratch, rank), **more}
-    return _run(command, environment | _emulated(os.environ) if emulate else environment, aside=aside)
+    return _run(command, environment | _emulated(os.environ, emulate) if emulate else environment, aside=aside)
 
 
 def program_name(command: Sequence[str]) -> str:
@@ -197,11 +197,11 @@ def recording(own: Mapping[str, str], scratch: Path, rank: int | None = 0) -> di
     }
 
 
-def _emulated(own: Mapping[str, str]) -> dict[str, str]:
-    """Return what more the environment of a program says that is to run on the emulator."""
+def _emulated(own: Mapping[str, str], gpu: str) -> dict[str, str]:
+    """Return what more the environment of a program says that is to run on the emulator, as a GPU of this name."""
     beside = str(Path(sys.executable).parent)
     return {
-        EMULATE: "1",
+        EMULATE: gpu,
         "PATH": os.pathsep.join((beside, own.get("PATH", os.defpath))),
         "CUDA_VISIBLE_DEVICES": "",
         "TORCHDYNAMO_DISABLE": "1",  # what it compiles would be for a GPU

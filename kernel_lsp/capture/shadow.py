@@ -73,7 +73,7 @@ def shadow_program(
     *,
     every: int = EVERY,
     step: str = "",
-    emulate: bool = False,
+    emulate: str = "",
     rank: int = 0,
 ) -> Shadowed:
     """Run a program to its end, in our terminal, with a variant of one of its files.
@@ -110,7 +110,7 @@ def shadow_program(
             "KERNEL_LSP_SHADOW_RULE": rule(),
         }
         code = run_program(command, scratch, more, emulate=emulate, rank=rank)
-        return Shadowed(code, variant, read_shadows(scratch), emulate, read_unable(scratch))
+        return Shadowed(code, variant, read_shadows(scratch), bool(emulate), read_unable(scratch))
 
 
 def rule() -> str:

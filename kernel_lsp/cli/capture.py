@@ -15,6 +15,7 @@ from kernel_lsp.capture.shadow import EVERY, KernelVariant, shadow_program, vari
 from kernel_lsp.capture.snapshot import SNAPSHOT, Snapshot, read_snapshot
 from kernel_lsp.cli.console import err, opened_store, out, say_notices, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE
+from kernel_lsp.compiler.toolchain.emulated import program_gpu
 from kernel_lsp.config.units import parse_duration
 from kernel_lsp.device.choice import choose_gpu
 from kernel_lsp.errors import ConfigurationError, SourceError
@@ -93,8 +94,9 @@ def capture(
     a difference is named with its call and element. Ends with 4 if there is one, or if the variant fails, and with 3 if
     nothing was compared and the program ended with 0.
     """
+    gpu = program_gpu(settings_for().arch) if emulate else ""
     if variant is not None:
-        _shadow(command, _variant(variant, of, output), every=every, step=step, emulate=emulate, rank=rank)
+        _shadow(command, _variant(variant, of, output), every=every, step=step, emulate=gpu, rank=rank)
         return
     if command[0] in _ACTIONS:
         _act(command[0], *_files(command[1:], cubin), output)
@@ -104,7 +106,7 @@ def capture(
         command,
         output,
         kernels=kernel or (),
-        emulate=emulate,
+        emulate=gpu,
         rank=None if merge else rank,
         after=after,
         window=_seconds(window),
@@ -127,7 +129,7 @@ def _seconds(window: str) -> float:
         raise ConfigurationError(f"--window: {error}", fix="Write it as 30s or 5m.") from None
 
 
-def _shadow(command: list[str], variant: KernelVariant, *, every: int, step: str, emulate: bool, rank: int) -> None:
+def _shadow(command: list[str], variant: KernelVariant, *, every: int, step: str, emulate: str, rank: int) -> None:
     """Do a shadow run, show what it found, and pick the exit code.
 
     Raises:

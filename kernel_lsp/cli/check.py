@@ -17,6 +17,7 @@ from kernel_lsp.check.program import check_program
 from kernel_lsp.cli.console import err, opened_store, out, say_note, say_notices, settings_for
 from kernel_lsp.cli.main import CANNOT_JUDGE, FINDINGS, UNUSABLE
 from kernel_lsp.cli.options import Gpu, Json, Lanes, Pool, Workload
+from kernel_lsp.compiler.toolchain.emulated import program_gpu
 from kernel_lsp.config.settings import Settings
 from kernel_lsp.errors import ConfigurationError, SourceError
 from kernel_lsp.pool.choice import asked_pool
@@ -123,7 +124,7 @@ def _run_program(command: list[str], settings: Settings, form: FormatName | None
         typer.Exit: with 1 for findings or a program that failed; with 3 if no kernel could be run.
     """
     require_silenceable(settings.check.ignore)
-    captured = capture_program(command, FOLDER, emulate=True, aside=True)
+    captured = capture_program(command, FOLDER, emulate=program_gpu(settings.arch), aside=True)
     checked = check_program(program_name(command), captured, settings)
     results = CheckResults(checked.reports, checked.texts, find_root(Path.cwd() / "here"), strict=settings.check.strict)
     if form is not None:

@@ -12,7 +12,7 @@ import msgspec
 from kernel_lsp.runner.emulated import EmulatedFinding
 
 EMULATE = "KERNEL_LSP_EMULATE"
-"""Environment variable that makes every Python process of a captured program see the emulator as its GPU."""
+"""Environment variable that makes every Python process of a captured program see the emulator as a GPU of this name."""
 MOST_TESTS = 8
 """Number of tests that are named for one finding; more are not needed to find it again."""
 _SUFFIX = ".emulated.json"

@@ -80,11 +80,20 @@ class _Afterwards(importlib.abc.MetaPathFinder):
 
         def exec_module(module):
             execute(module)
+            if module.__name__ != name:  # pytest's loader is one for all modules
+                return
             with contextlib.suppress(Exception):  # a capture never stops the program
                 _hook_for(name)(module)
 
         spec.loader.exec_module = exec_module
         return spec
+
+
+class _Finders(list):
+    """A path of finders whose first one stays so: pytest puts one before it that finds the modules waited for, too."""
+
+    def insert(self, index, finder):
+        super().insert(index or 1, finder)
 
 
 _run_hidden()
@@ -97,4 +106,4 @@ if os.environ.get("KERNEL_LSP_CAPTURE"):
             _part("shadow").start()
     _wanted = (*(_WATCHED if _recorded else ()), *(("torch",) if os.environ.get("KERNEL_LSP_EMULATE") else ()))
     if _wanted:
-        sys.meta_path.insert(0, _Afterwards(_wanted))
+        sys.meta_path = _Finders((_Afterwards(_wanted), *sys.meta_path))

@@ -25,6 +25,7 @@ from kernel_lsp.device.architectures import BLOCK_THREADS, REGISTERS, STATIC_SHA
 from kernel_lsp.device.device import Device
 
 _CUDA = torch.device("cuda", 0)
+_TAKE_NUMBERS = {"to": 1, "_parse_to": 0}  # where functions take the number of a device among their arguments
 _LIKE = ("rand_like", "randn_like", "randint_like", "zeros_like")
 _IN_PLACE = ("normal_", "uniform_", "random_", "exponential_", "log_normal_", "bernoulli_", "geometric_", "cauchy_")
 _VALUES = ("low", "high", "mean", "std")
@@ -51,8 +52,33 @@ def fake_gpu(device: Device, *, values: bool = False) -> Generator[None]:
         patched.enter_context(mock.patch.object(torch.backends.cudnn, "is_acceptable", return_value=False))
         patched.enter_context(mock.patch.object(torch, "Generator", _Generator))
         patched.enter_context(mock.patch.object(torch.Tensor, "record_stream", _nothing()))
+        patched.enter_context(_default_device())
         patched.enter_context(fake_driver())
         patched.enter_context(_OnTheCpu(values))
+        yield
+
+
+@contextmanager
+def _default_device() -> Generator[None]:
+    """Let a program within the context name the GPU as the default device: tensors are where they are by default.
+
+    torch would name it to its factories after `_OnTheCpu` has looked at their calls.
+    """
+    place, default = torch.set_default_device, torch.device("cpu")
+
+    def set_default(device: Any) -> None:
+        nonlocal default
+        on_gpu = _is_cuda(device) or _is_number(device)
+        default = _CUDA if on_gpu else torch.device(device or "cpu")
+        place(None if on_gpu else device)
+
+    def get_default() -> torch.device:
+        return default
+
+    with (
+        mock.patch.object(torch, "set_default_device", set_default),
+        mock.patch.object(torch, "get_default_device", get_default),
+    ):
         yield
 
 
@@ -123,7 +149,7 @@ class _OnTheCpu(TorchFunctionMode):
     ) -> Any:
         named = dict(kwargs or {})
         if func is torch.device:
-            return func(*args, **named)
+            return func("cuda", *args) if _is_number(args[0] if args else None) else func(*args, **named)
         name = getattr(func, "__name__", "")
         if name == "__get__":
             # Attributes of a tensor arrive as the getters of its descriptors.
@@ -133,10 +159,14 @@ class _OnTheCpu(TorchFunctionMode):
             return 0
         if name in ("cuda", "pin_memory"):
             return args[0]
-        if _is_cuda(named.get("device")):
+        if _is_cuda(named.get("device")) or _is_number(named.get("device")):
             named["device"] = "cpu"
         named.pop("pin_memory", None)
-        args = tuple("cpu" if _is_cuda(argument) else argument for argument in args)
+        place = _TAKE_NUMBERS.get(name)
+        args = tuple(
+            "cpu" if _is_cuda(argument) or (at == place and _is_number(argument)) else argument
+            for at, argument in enumerate(args)
+        )
         if self._values:
             return func(*args, **named)
         named.pop("generator", None)
@@ -220,6 +250,11 @@ def _is_cuda(value: object) -> bool:
     if isinstance(value, torch.device):
         return value.type == "cuda"
     return isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
+
+
+def _is_number(device: object) -> bool:
+    """Return True for a device that is named by its number, which is one of the GPU's."""
+    return isinstance(device, int) and not isinstance(device, bool)
 
 
 def _nothing() -> Callable[..., None]:

@@ -1,5 +1,6 @@
 """Chooses the architectures that a kernel is compiled for to run on the emulator."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kernel_lsp.device.architectures import arch_number
@@ -21,5 +22,13 @@ def emulated_devices(device: Device) -> tuple[Device, ...]:
     return (*(replace(device, name=each, arch=each) for each in older), device)
 
 
-STAND_IN_LATER = emulated_devices(device_named("sm_90"))[1:]
-"""The GPUs to try in turn in place of `STANDS_IN`, for kernels that it lacks something for."""
+def program_gpu(architectures: Sequence[str]) -> str:
+    """Return the name of the GPU that a whole program sees: the first of the setting `arch`, else `STANDS_IN`."""
+    return architectures[0] if architectures else STANDS_IN.arch
+
+
+def program_devices(name: str) -> tuple[Device, ...]:
+    """Return the GPU of this name, and those to try in turn for kernels that it lacks something for."""
+    if name == STANDS_IN.arch:
+        return STANDS_IN, *emulated_devices(device_named("sm_90"))[1:]
+    return (device_named(name),)

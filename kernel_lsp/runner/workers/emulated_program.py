@@ -21,12 +21,13 @@ from typing import Any
 import torch
 
 from kernel_lsp.compiler.host.request import ExtensionRequest
-from kernel_lsp.compiler.toolchain.emulated import STAND_IN_LATER, STANDS_IN
+from kernel_lsp.compiler.toolchain.emulated import program_devices
 from kernel_lsp.compiler.triton.launchers import TritonMetadata, TritonSource
+from kernel_lsp.device.device import Device
 from kernel_lsp.emulate.errors import LaunchError
 from kernel_lsp.errors import CannotJudgeError, WorkloadError
 from kernel_lsp.runner.emulated import EmulatedFinding
-from kernel_lsp.runner.programs import NotRun, ProgramCounts, ProgramFinding, ProgramKernel, write_process
+from kernel_lsp.runner.programs import EMULATE, NotRun, ProgramCounts, ProgramFinding, ProgramKernel, write_process
 from kernel_lsp.runner.workers.emulated_extensions import EmulatedExtensions
 from kernel_lsp.runner.workers.emulated_launch import Emulated, TritonKernel
 from kernel_lsp.runner.workers.emulated_program_memory import ProgramMemory, ProgramOperations
@@ -104,8 +105,9 @@ def current_tests() -> list[str]:
 class ProgramEmulator(Emulator):
     """The GPU of a program: each launch is run and recorded by itself."""
 
-    def __init__(self, recorder: ProgramRecorder) -> None:
-        super().__init__(STANDS_IN)
+    def __init__(self, device: Device, recorder: ProgramRecorder) -> None:
+        super().__init__(device)
+        self._devices = [device]  # the one that the program is told of
         self.expect(Path(), triton=True)
         self._recorder = recorder
         self._files: dict[tuple[str, str], tuple[str, int]] = {}  # by PTX and symbol
@@ -169,9 +171,11 @@ class ProgramEmulator(Emulator):
             raise
 
 
-def _extending(emulator: ProgramEmulator, recorder: ProgramRecorder) -> Callable[[ExtensionRequest], ModuleType]:
+def _extending(
+    device: Device, emulator: ProgramEmulator, recorder: ProgramRecorder
+) -> Callable[[ExtensionRequest], ModuleType]:
     """Return what answers requests for extensions; those that cannot be emulated are recorded as not run."""
-    extensions = EmulatedExtensions(STANDS_IN, EmulatedLaunches(emulator), emulator.placed)
+    extensions = EmulatedExtensions(device, EmulatedLaunches(emulator), emulator.placed)
 
     def answer(request: ExtensionRequest) -> ModuleType:
         try:
@@ -200,12 +204,13 @@ def begin() -> None:
     importlib.import_module("torch._dynamo")  # while torch does not yet believe in a GPU
     from kernel_lsp.compiler.triton.driver import compiling_for_later
 
-    recorder = ProgramRecorder(Path(os.environ["KERNEL_LSP_CAPTURE"]), STANDS_IN.arch)
-    emulator = ProgramEmulator(recorder)
+    device, *later = program_devices(os.environ[EMULATE])
+    recorder = ProgramRecorder(Path(os.environ["KERNEL_LSP_CAPTURE"]), device.arch)
+    emulator = ProgramEmulator(device, recorder)
     _PLACED.enter_context(emulator.placement())
-    _PLACED.enter_context(compiling_for_later(emulator, STAND_IN_LATER))
+    _PLACED.enter_context(compiling_for_later(emulator, later))
     _PLACED.enter_context(ProgramOperations(emulator.memory))
-    _PLACED.enter_context(answering(_extending(emulator, recorder)))
+    _PLACED.enter_context(answering(_extending(device, emulator, recorder)))
     _TORCH.compile = _uncompiled(_TORCH.compile, recorder)
     os.register_at_fork(after_in_child=recorder.forked)
     atexit.register(_end, recorder)

@@ -91,7 +91,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def captured(project: Path) -> Captured:
-    return capture_program([sys.executable, str(project / "train.py")], project / FOLDER, emulate=True)
+    return capture_program([sys.executable, str(project / "train.py")], project / FOLDER, emulate="sm_80")
 
 
 def test_functions_of_the_cuda_file_are_captured_by_the_names_that_it_gives_them(project: Path, captured: Captured):

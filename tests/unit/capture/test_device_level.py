@@ -221,7 +221,7 @@ def test_a_snapshot_that_cannot_be_made_is_refused_before_the_program_runs(
     with pytest.raises(CannotJudgeError, match="no NVIDIA driver"):
         captured(stub, cache, tmp_path, snapshot=ChosenLaunch("batched"))
     with pytest.raises(CannotJudgeError, match="the emulator is its GPU"):
-        capture_program(stub.program, tmp_path, cache=cache, emulate=True, snapshot=ChosenLaunch("batched"))
+        capture_program(stub.program, tmp_path, cache=cache, emulate="sm_80", snapshot=ChosenLaunch("batched"))
 
 
 def test_another_rank_is_not_recorded(stub: Stub, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -220,6 +220,38 @@ def test_a_kernel_that_needs_a_later_architecture_is_compiled_for_it(tmp_path: P
     assert "2 launches of 1 kernel" in answer.stdout
 
 
+def test_the_first_architecture_of_the_settings_is_the_gpu_that_a_program_sees(tmp_path: Path):
+    (tmp_path / "pyproject.toml").write_text("[tool.kernel-lsp]\narch = ['sm_90a', 'sm_80']\n")
+    (tmp_path / "double.py").write_text(
+        "import torch, triton, triton.language as tl\n"
+        "@triton.jit\n"
+        "def double(x, BLOCK: tl.constexpr):\n"
+        "    places = tl.arange(0, BLOCK)\n"
+        "    tl.store(x + places, 2 * tl.load(x + places))\n"
+        "x = torch.ones(32, device='cuda')\n"
+        "double[(1,)](x, BLOCK=32)\n"
+        "print(torch.cuda.get_device_capability(), triton.runtime.driver.active.get_current_target().arch, x.sum())\n"
+    )
+    answer = run(tmp_path, "python", "double.py")
+    assert answer.stderr.split() == ["(9,", "0)", "90", "tensor(64.)"], answer.stderr
+    assert "1 launch of 1 kernel on the emulator (sm_90a" in answer.stdout
+
+
+def test_a_device_is_named_by_number_and_by_default(tmp_path: Path):
+    (tmp_path / "places.py").write_text(
+        "import torch\n"
+        "x = torch.ones(3, device=torch.cuda.current_device())\n"
+        "layer = torch.nn.Linear(3, 3, device=0).to(0)\n"
+        "print(x.to(0).device, x.to(0, torch.float16).device, torch.device(0), layer(x).device)\n"
+        "torch.set_default_device('cuda')\n"
+        "print(torch.ones(2).device, torch.get_default_device())\n"
+        "torch.set_default_device('meta')\n"
+        "print(torch.get_default_device(), torch.ones(1 << 40).shape)\n"
+    )
+    answer = run(tmp_path, "python", "places.py")
+    assert answer.stderr.split() == ["cuda:0"] * 6 + ["meta", "torch.Size([1099511627776])"], answer.stderr
+
+
 def test_options_for_kernel_files_do_not_go_with_a_program(tmp_path: Path):
     answer = run(tmp_path, "--changed", "python", "nothing.py")
     assert answer.returncode == 2
