@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from kernel_lsp.emulate.bulk_memory import (
     CHUNK,
+    Change,
     Copiers,
     read_global,
     read_shared,
@@ -102,8 +103,6 @@ def bind_bulk(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step
         return lambda _r, _a, _l: None
     if "bulk_group" in parts and parts[3] == "global":
         return _bind_out(decoder, instruction, site)
-    if is_reduction(instruction.parts):
-        return None
     if parts[3] in ("shared::cluster", "shared::cta") and parts[4] in ("global", "shared::cta"):
         return _bind_in(decoder, instruction, site)
     return None
@@ -171,9 +170,16 @@ class Delivery:
 
 
 def deliver(
-    resident: Resident, copiers: Copiers, barriers: Array, places: Array, data: Array, known: Array, amount: int
+    resident: Resident,
+    copiers: Copiers,
+    barriers: Array,
+    places: Array,
+    data: Array,
+    known: Array,
+    amount: int,
+    change: Change | None = None,
 ) -> None:
-    """Write elements (threads, elements) to shared memory, and report `amount` bytes of each thread to its mbarrier."""
+    """Write or `change` elements (threads, elements) of shared memory; report `amount` bytes of each to mbarriers."""
     phases = resident.phases
     for address in np.unique(barriers):
         at = np.flatnonzero(barriers == address)
@@ -184,17 +190,22 @@ def deliver(
         if len(at):
             agent = phases.agent(barrier)
             clock = barrier.completed[mine.rows] + 1
-            write_shared(resident, places[at], data[at], mine, agent, clock, known[at])
+            write_shared(resident, places[at], data[at], mine, agent, clock, known[at], change)
             phases.bring(barrier, mine.rows, np.full(len(at), amount), mine.site)
 
 
 def _bind_in(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step:
-    """Bind copies into shared memory, from global memory or from the thread's own shared memory."""
+    """Bind copies into shared memory, from global memory or from the thread's own shared memory.
+
+    The latter may reduce.
+    """
     target, source, size, barrier, *extra = instruction.operands
     assert isinstance(source, Address)
     delivery = Delivery(decoder, instruction, site, target, barrier, extra)
     origin, fetch = locator(decoder, source), decoder.fetch(size, "u32")
-    shared = instruction.parts[4] == "shared::cta"
+    shared = plain(instruction.parts)[4] == "shared::cta"
+    reduces = reduction(instruction.parts, instruction.parts[-1]) if is_reduction(instruction.parts) else None
+    kind, change = (reduces.kind, reduces.change) if reduces else (_WORD, None)
 
     def copy(resident: Resident, activation: Activation, lanes: Lanes) -> None:
         sizes, sources = (
@@ -208,20 +219,31 @@ def _bind_in(decoder: Decoder, instruction: PtxInstruction, site: Site) -> Step:
                 sound = _sound(resident, at, sources[chosen], int(amount), part, "write")
                 part, at, chosen, signals = part.part(sound), at[sound], chosen[sound], barriers[same][sound]
                 if len(chosen):
-                    steps = np.arange(0, amount, _WORD.itemsize)
-                    data, unwritten = _read(resident, sources[chosen][:, None] + steps, part, shared)
-                    deliver(resident, part, signals, at[:, None] + steps, data, ~unwritten, int(amount))
+                    steps = np.arange(0, amount, kind.itemsize)
+                    origins = sources[chosen][:, None] + steps
+                    if shared:
+                        data = _read_own(resident, origins & (WINDOW_BYTES - 1), kind, part, signals)
+                        known = np.ones(data.shape, np.bool_)
+                    else:
+                        data, unwritten = read_global(resident, origins, None, kind, part)
+                        known = ~unwritten
+                    deliver(resident, part, signals, at[:, None] + steps, data, known, int(amount), change)
 
     return copy
 
 
-def _read(resident: Resident, addresses: Array, copiers: Copiers, shared: bool) -> tuple[Array, Array]:
-    if not shared:
-        return read_global(resident, addresses, None, _WORD, copiers)
-    offsets = addresses & (WINDOW_BYTES - 1)
-    sound = sound_shared(resident, offsets[:, -1], _WORD.itemsize, _WORD.itemsize, copiers, "read")[:, None]
-    data = resident.shared_view(_WORD)[copiers.owners[:, None], np.where(sound, offsets, 0) // _WORD.itemsize]
-    return data, np.zeros(addresses.shape, np.bool_)
+def _read_own(resident: Resident, places: Array, kind: np.dtype[Any], copiers: Copiers, signals: Array) -> Array:
+    """Return elements of the threads' own shared memory, read until the phases of the mbarriers at `signals` end."""
+    source = Copiers(copiers.owners, copiers.owners, copiers.columns, copiers.site)
+    sound = sound_shared(resident, places[:, -1], kind.itemsize, kind.itemsize, source, "read")
+    data, phases = np.zeros(places.shape, kind), resident.phases
+    for address in np.unique(signals):
+        at, barrier = np.flatnonzero((signals == address) & sound), phases.at(int(address))
+        if len(at):
+            home, agent = copiers.rows[at], phases.agent(barrier)
+            clock = barrier.completed[home] + 1
+            data[at] = read_shared(resident, places[at], kind, source.part(at), agent, clock, home)
+    return data
 
 
 def _sound(

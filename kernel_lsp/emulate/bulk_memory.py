@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kernel_lsp.emulate.resident import Resident
 
 Array: TypeAlias = NDArray[Any]
+Change: TypeAlias = "Callable[[Array, Array, Array], Array]"
 
 CHUNK = 16  # bytes: all bulk copies move multiples of it in shared memory
 
@@ -96,7 +97,7 @@ def update_global(
     wanted: Array | None,
     data: Array,
     copiers: Copiers,
-    change: Callable[[Array, Array, Array], Array],
+    change: Change,
 ) -> None:
     """Let `change(cells, where, values)` update elements at addresses (threads, elements), as by atomic accesses.
 
@@ -198,9 +199,16 @@ def sound_shared(resident: Resident, offsets: Array, size: int, align: int, copi
 
 
 def write_shared(
-    resident: Resident, places: Array, data: Array, copiers: Copiers, agent: int, clock: Array, known: Array
+    resident: Resident,
+    places: Array,
+    data: Array,
+    copiers: Copiers,
+    agent: int,
+    clock: Array,
+    known: Array,
+    change: Change | None = None,
 ) -> None:
-    """Let an agent write elements to shared memory.
+    """Let an agent write elements to shared memory, or update those that are there.
 
     Args:
         resident: the blocks.
@@ -209,15 +217,15 @@ def write_shared(
         copiers: who asked for it.
         agent, clock: see `SharedShadow.by_agent`.
         known: False for elements that nothing has written where they come from.
+        change: see `update_global`; None to write.
     """
     size = data.dtype.itemsize
-    view = resident.shared_view(data.dtype)
-    view[copiers.rows[:, None], places // size] = data
+    place_shared(resident, copiers.rows, places, data, change)
     if not resident.check:
         return
-    chunks = places[:, :: CHUNK // size] & -CHUNK
+    chunks, adds = places[:, :: CHUNK // size] & -CHUNK, change is not None
     shadow = resident.shared_shadow
-    conflict = shadow.by_agent(copiers.issue, chunks, CHUNK, agent, clock, copiers.site.index, True)
+    conflict = shadow.by_agent(copiers.issue, chunks, CHUNK, agent, clock, copiers.site.index, True, adds=adds)
     if conflict is not None:
         agent_race(resident.reports, chunks, conflict, copiers.site, copiers.owners, copiers.columns, True)
     if not known.all():
@@ -225,10 +233,27 @@ def write_shared(
         shadow.forget(np.broadcast_to(copiers.rows[:, None], chunks.shape)[~whole], chunks[~whole], CHUNK)
 
 
+def place_shared(resident: Resident, rows: Array, places: Array, data: Array, change: Change | None) -> None:
+    """Write or update elements at offsets (threads, elements) in the shared memory of blocks (threads,)."""
+    view = resident.shared_view(data.dtype)
+    where = rows[:, None] * view.shape[1] + places // data.dtype.itemsize
+    cells = view.reshape(-1)
+    if change is None:
+        cells[where] = data
+    else:
+        change(cells, where.reshape(-1), data.reshape(-1))
+
+
 def read_shared(
-    resident: Resident, places: Array, kind: np.dtype[Any], copiers: Copiers, agent: int, clock: Array
+    resident: Resident,
+    places: Array,
+    kind: np.dtype[Any],
+    copiers: Copiers,
+    agent: int,
+    clock: Array,
+    home: Array | None = None,
 ) -> Array:
-    """Return elements (threads, elements) of shared memory, which an agent reads."""
+    """Return elements (threads, elements) of shared memory, which an agent, of the block `home` (threads,), reads."""
     if resident.check:
         chunks = places[:, :: CHUNK // kind.itemsize] & -CHUNK
         shadow = resident.shared_shadow
@@ -238,7 +263,7 @@ def read_shared(
             place = int(copiers.owners[thread]), int(copiers.columns[thread])
             address, count = int(chunks[unwritten][0]), int(np.count_nonzero(unwritten))
             resident.reports.unwritten_shared_at(address, CHUNK, copiers.site, place, count)
-        conflict = shadow.by_agent(copiers.issue, chunks, CHUNK, agent, clock, copiers.site.index, False)
+        conflict = shadow.by_agent(copiers.issue, chunks, CHUNK, agent, clock, copiers.site.index, False, home=home)
         if conflict is not None:
             agent_race(resident.reports, chunks, conflict, copiers.site, copiers.owners, copiers.columns, False)
     return resident.shared_view(kind)[copiers.rows[:, None], places // kind.itemsize]

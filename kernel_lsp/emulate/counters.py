@@ -125,26 +125,40 @@ def calls_of(instructions: Sequence[PtxInstruction]) -> list[Location | None]:
     """Return for each instruction of mbarriers, products or bulk copies the outermost call that holds only one kind.
 
     That is the kernel's call of a wrapper around such an instruction. A call that stands for waiting and copying alike
-    is no wrapper: it is the body of a kernel that a library has in another file. None for all other instructions.
+    is no wrapper: it is the body of a kernel that a library has in another file. One that announces bytes and copies
+    them, as `cuda::memcpy_async` does, is one if no smaller one is called in the kernel's own file. None for all other
+    instructions.
     """
-    kinds: dict[Location, set[str]] = {}
-    kind_of = [_wrapped(instruction) for instruction in instructions]
     chains = [instruction.location.chain if instruction.location else () for instruction in instructions]
-    for kind, chain in zip(kind_of, chains, strict=True):
-        for place in chain if kind else ():
-            kinds.setdefault(place, set()).add(kind)
+    kinds = [_wrapped(instruction) for instruction in instructions]
+    joint = ["cp" if "expect_tx" in each.parts else kind for each, kind in zip(instructions, kinds, strict=True)]
+    found = zip(chains, _outermost(chains, kinds), _outermost(chains, joint), strict=True)
     return [
-        replace(next((place for place in reversed(chain) if len(kinds[place]) == 1), chain[0]), inlined_at=None)
+        wider if wider and narrow and narrow.file != chain[-1].file == wider.file else narrow
+        for chain, narrow, wider in found
+    ]
+
+
+def _outermost(chains: Sequence[tuple[Location, ...]], kinds: Sequence[str]) -> list[Location | None]:
+    """Return for each instruction with a kind the outermost place of its chain that stands for this kind alone."""
+    held: dict[Location, set[str]] = {}
+    for kind, chain in zip(kinds, chains, strict=True):
+        for place in chain if kind else ():
+            held.setdefault(place, set()).add(kind)
+    return [
+        replace(next((place for place in reversed(chain) if len(held[place]) == 1), chain[0]), inlined_at=None)
         if kind and chain
         else None
-        for kind, chain in zip(kind_of, chains, strict=True)
+        for kind, chain in zip(kinds, chains, strict=True)
     ]
 
 
 def _wrapped(instruction: PtxInstruction) -> str:
     """Return the kind of an instruction that code has no other way to than a wrapper; empty for any other."""
     parts = instruction.parts
-    return parts[0] if parts[0] in ("mbarrier", "wgmma") or "bulk" in parts[:4] else ""
+    if "bulk" in parts[:4] or (parts[0] in ("st", "red") and "async" in parts):
+        return "cp"
+    return parts[0] if parts[0] in ("mbarrier", "wgmma") else ""
 
 
 @dataclass(frozen=True, slots=True)

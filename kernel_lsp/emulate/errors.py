@@ -36,9 +36,9 @@ class LaunchError(KernelLspError):
 
 
 def placed(error: CannotJudgeError, location: Location | None) -> CannotJudgeError:
-    """Return the error with the place of the instruction that raised it, unless it names one."""
+    """Return the error with the place of the instruction that raised it, in the kernel's file, unless it names one."""
     if error.line is None and location is not None:
-        error.path, error.line = Path(location.file), location.line
+        error.path, error.line = Path(location.own.file), location.own.line
     return error
 
 

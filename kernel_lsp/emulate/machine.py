@@ -33,6 +33,7 @@ from kernel_lsp.emulate.memory import Buffer, GlobalMemory, Unwritten
 from kernel_lsp.emulate.program import Function, Program, Variable
 from kernel_lsp.emulate.ptx import type_bytes
 from kernel_lsp.emulate.races import GlobalShadow
+from kernel_lsp.emulate.remote_stores import bind_remote_stores
 from kernel_lsp.emulate.reports import Reports
 from kernel_lsp.emulate.resident import ChangeCount, LaunchState, Resident
 from kernel_lsp.emulate.rings import RegisterShare, Ring, register_shares
@@ -53,6 +54,7 @@ BINDERS: tuple[Binder, ...] = (
     bind_clusters,
     bind_mbarriers,
     bind_bulk,
+    bind_remote_stores,
     bind_tiles,
     bind_map_changes,
     bind_copies,

@@ -250,7 +250,18 @@ class SharedShadow:
         return [found[site] for site in sorted(found)]
 
     def by_agent(
-        self, issue: Issue, addresses: Array, size: int, agent: int, clock: Array, site: int, writes: bool
+        self,
+        issue: Issue,
+        addresses: Array,
+        size: int,
+        agent: int,
+        clock: Array,
+        site: int,
+        writes: bool,
+        *,
+        home: Array | None = None,
+        fenced: bool = True,
+        adds: bool = False,
     ) -> Conflict | None:
         """Record that an agent reads or writes `size` bytes at each of the addresses (threads, accesses) from now on.
 
@@ -262,6 +273,9 @@ class SharedShadow:
             clock: the time (threads,) of the agent until which the access may last.
             site: the instruction.
             writes: whether it writes.
+            home: the block (threads,) whose agent it is; None if it is the one whose memory it is.
+            fenced: whether it is of the async proxy, so that writes of threads before it need a proxy fence.
+            adds: whether the order of its accesses among themselves does not matter.
 
         Returns:
             The first race, whose `position` is that in `addresses`, flat.
@@ -269,11 +283,15 @@ class SharedShadow:
         self._expand()
         rows = issue.rows[:, None, None]
         cells = (addresses // self.grain)[..., None] + np.arange(max(1, size // self.grain))
-        conflict = self._before_agent(self._writer[rows, cells], rows, cells, issue, "write")
-        for readers in self._readers if writes else ():
+        number = (agent + (rows if home is None else home[:, None, None]) % self.clocks.cluster) * WARP
+        before = [("write", self._writer), *(("read", readers) for readers in self._readers if writes)]
+        conflict = None
+        for access, earlier in before:
             if conflict is None:
-                conflict = self._before_agent(readers[rows, cells], rows, cells, issue, "read")
-        number = (agent + rows % self.clocks.cluster) * WARP
+                stamps = earlier[rows, cells]
+                if adds:
+                    stamps = np.where((stamps & (_STRONG - 1)) - 1 == number, 0, stamps)
+                conflict = self._before_agent(stamps, rows, cells, issue, access, fenced)
         stamp = np.broadcast_to(clock[:, None, None] << _THREADS | number + 1, cells.shape)
         where = np.broadcast_to(rows, cells.shape), cells
         if writes:
@@ -284,7 +302,9 @@ class SharedShadow:
             self._reader_site[where] = site
         return conflict
 
-    def _before_agent(self, stamps: Array, rows: Array, cells: Array, issue: Issue, before: str) -> Conflict | None:
+    def _before_agent(
+        self, stamps: Array, rows: Array, cells: Array, issue: Issue, before: str, fenced: bool
+    ) -> Conflict | None:
         """Return an earlier access that the issuing warp does not know of, or that no proxy fence stands behind."""
         threads = (stamps & (_STRONG - 1)) - 1
         earlier = stamps != 0
@@ -295,7 +315,7 @@ class SharedShadow:
         known = self.clocks.known[:, owners, columns >> 5, column]
         unordered = earlier & (clock > known[0]) & (threads != self._numbers(owners, columns))
         conflict = self._conflict(unordered, stamps, rows, cells, before)
-        if conflict is not None or before == "read":
+        if conflict is not None or before == "read" or not fenced:
             return conflict
         unfenced = earlier & (clock > known[1]) & (threads < self.clocks.width * WARP)
         if self.barrier_sites:

@@ -216,22 +216,6 @@ def test_a_read_races_with_the_write_of_another_block():
     assert "which thread 0 of block 0 has written" in finding.message
 
 
-def test_a_store_that_reports_to_an_mbarrier_is_no_plain_store():
-    source = """
-    extern "C" __global__ void __cluster_dims__(2) sends(int* y) {
-        __shared__ __align__(8) unsigned long long bar;
-        __shared__ int value;
-        unsigned to = (unsigned)__cvta_generic_to_shared(&value), tells = (unsigned)__cvta_generic_to_shared(&bar);
-        asm volatile("{\\n.reg .b32 there, told;\\nmapa.shared::cluster.u32 there, %0, 1;\\n"
-                     "mapa.shared::cluster.u32 told, %1, 1;\\n"
-                     "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], 7, [told];\\n}"
-                     :: "r"(to), "r"(tells) : "memory");
-    }
-    """
-    with pytest.raises(NeedsGpu, match=r"st\.async"):
-        launch(compiled(source, "sm_90"), "sends", 2, 32, np.zeros(1, np.int32))
-
-
 def test_pairs_of_halves_are_not_added_in_another_blocks_memory_as_ptxas_gets_that_wrong():
     source = """
     #include <cuda_fp16.h>
