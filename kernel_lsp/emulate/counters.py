@@ -129,7 +129,7 @@ def calls_of(instructions: Sequence[PtxInstruction]) -> list[Location | None]:
     them, as `cuda::memcpy_async` does, is one if no smaller one is called in the kernel's own file. None for all other
     instructions.
     """
-    chains = [instruction.location.chain if instruction.location else () for instruction in instructions]
+    chains: list[tuple[Location, ...]] = [each.location.chain if each.location else () for each in instructions]
     kinds = [_wrapped(instruction) for instruction in instructions]
     joint = ["cp" if "expect_tx" in each.parts else kind for each, kind in zip(instructions, kinds, strict=True)]
     found = zip(chains, _outermost(chains, kinds), _outermost(chains, joint), strict=True)

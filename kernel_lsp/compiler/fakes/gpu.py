@@ -58,6 +58,11 @@ def fake_gpu(device: Device, *, values: bool = False) -> Generator[None]:
         yield
 
 
+def on_the_cpu() -> contextlib.AbstractContextManager[object]:
+    """Return what a thread enters whose calls for the GPU `fake_gpu` is to answer, too: torch keeps modes by thread."""
+    return _OnTheCpu(values=True)
+
+
 @contextmanager
 def _default_device() -> Generator[None]:
     """Let a program within the context name the GPU as the default device: tensors are where they are by default.

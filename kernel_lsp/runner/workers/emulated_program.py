@@ -11,15 +11,18 @@ import importlib
 import inspect
 import os
 import sys
+import threading
 import time
 import unittest
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import torch
 
+from kernel_lsp.compiler.fakes.gpu import on_the_cpu
 from kernel_lsp.compiler.host.request import ExtensionRequest
 from kernel_lsp.compiler.toolchain.emulated import program_devices
 from kernel_lsp.compiler.triton.launchers import TritonMetadata, TritonSource
@@ -125,7 +128,7 @@ class ProgramEmulator(Emulator):
         code: Any = getattr(getattr(source.fn, "fn", None), "__code__", None)
         if code is not None:
             self.placed(kernel.ptx, kernel.symbol, code.co_filename, code.co_firstlineno)
-        with self._noting(source.fn.__name__, kernel.ptx, kernel.symbol):
+        with self.memory.turn, self._noting(source.fn.__name__, kernel.ptx, kernel.symbol):
             super().launch(source, metadata, kernel, grid, arguments)
 
     def placed(self, ptx: str, entry: str, file: str, line: int) -> None:
@@ -137,7 +140,7 @@ class ProgramEmulator(Emulator):
         profile = sys.getprofile()
         sys.setprofile(None)  # older Pythons' recorder of calls has nothing to learn from the emulator's own
         try:
-            with self._noting(launch.name, launch.ptx, launch.entry):
+            with self.memory.turn, self._noting(launch.name, launch.ptx, launch.entry):
                 self.memory.sweep()
                 super()._run(launch)
                 found = findings(self.results, Path(file))
@@ -210,10 +213,28 @@ def begin() -> None:
     _PLACED.enter_context(emulator.placement())
     _PLACED.enter_context(compiling_for_later(emulator, later))
     _PLACED.enter_context(ProgramOperations(emulator.memory))
+    _PLACED.enter_context(_in_threads(emulator.memory))
     _PLACED.enter_context(answering(_extending(device, emulator, recorder)))
     _TORCH.compile = _uncompiled(_TORCH.compile, recorder)
     os.register_at_fork(after_in_child=recorder.forked)
     atexit.register(_end, recorder)
+
+
+def _in_threads(memory: ProgramMemory) -> contextlib.AbstractContextManager[object]:
+    """Let the threads that the program starts in this block see the emulator, too."""
+    start = threading.Thread.start
+
+    def begun(thread: threading.Thread) -> None:
+        run = thread.run
+
+        def inside() -> None:
+            with on_the_cpu(), ProgramOperations(memory):
+                run()
+
+        thread.run = inside
+        start(thread)
+
+    return mock.patch.object(threading.Thread, "start", begun)
 
 
 def _end(recorder: ProgramRecorder) -> None:

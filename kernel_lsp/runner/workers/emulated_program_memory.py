@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from threading import RLock
 from typing import Any
 
 import torch
@@ -22,12 +23,17 @@ _BEYOND_TORCH = ("numpy", "__array__", "__dlpack__")  # who has such a view may 
 
 
 class ProgramMemory(EmulatedMemory):
-    """The tensors that a program's kernels can reach. No tensor is kept alive: a buffer goes when its storage does."""
+    """The tensors that a program's kernels can reach. No tensor is kept alive: a buffer goes when its storage does.
+
+    Attributes:
+        turn: held by the thread that launches, allocates or writes.
+    """
 
     def __init__(self) -> None:
         super().__init__((), ())
         self._storages: dict[Buffer, Any] = {}  # with a `StorageWeakRef`, which has no types
         self._sweep_at = _FIRST_SWEEP
+        self.turn = RLock()
 
     def sweep(self) -> None:
         """Release the buffers whose storage is gone, or has been moved."""
@@ -106,10 +112,12 @@ class _Operations(Operations):
         initialised = FACTORIES.get(func.overloadpacket.__name__)
         if initialised is not None:
             if isinstance(made, Tensor) and type(made) is Tensor and _is_plain(made):
-                self._memory.allocated(made, initialised)
+                with self._memory.turn:
+                    self._memory.allocated(made, initialised)
             return made
         for tensor in written_by(func, args, named):
-            self._memory.written(tensor)
+            with self._memory.turn:
+                self._memory.written(tensor)
         return made
 
 

@@ -252,6 +252,31 @@ def test_a_device_is_named_by_number_and_by_default(tmp_path: Path):
     assert answer.stderr.split() == ["cuda:0"] * 6 + ["meta", "torch.Size([1099511627776])"], answer.stderr
 
 
+def test_threads_of_a_program_launch_too(tmp_path: Path):
+    (tmp_path / "threads.py").write_text(
+        "import concurrent.futures, threading, torch, triton, triton.language as tl\n"
+        "@triton.jit\n"
+        "def double(x, n, BLOCK: tl.constexpr):\n"
+        "    places = tl.arange(0, BLOCK)\n"
+        "    tl.store(x + places, 2 * tl.load(x + places, mask=places < n), mask=places < n)\n"
+        "def doubled(n):\n"
+        "    x = torch.ones(n, device='cuda')\n"
+        "    double[(1,)](x, n, BLOCK=64)\n"
+        "    return int(x.sum())\n"
+        "class Worker(threading.Thread):\n"
+        "    def run(self):\n"
+        "        print(doubled(40))\n"
+        "worker = Worker()\n"
+        "worker.start()\n"
+        "worker.join()\n"
+        "with concurrent.futures.ThreadPoolExecutor(3) as pool:\n"
+        "    print(*pool.map(doubled, range(33, 39)))\n"
+    )
+    answer = run(tmp_path, "python", "threads.py")
+    assert answer.stderr.split() == ["80", "66", "68", "70", "72", "74", "76"], answer.stderr
+    assert "7 launches of 1 kernel" in answer.stdout
+
+
 def test_options_for_kernel_files_do_not_go_with_a_program(tmp_path: Path):
     answer = run(tmp_path, "--changed", "python", "nothing.py")
     assert answer.returncode == 2
