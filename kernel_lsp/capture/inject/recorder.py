@@ -111,13 +111,18 @@ def _code_of(jit):
     return getattr(function, "__code__", None)
 
 
+def _is_of_a_library(file):
+    """Return True for a file of Triton or torch; a folder of that name in a project is none."""
+    packages = (getattr(sys.modules.get(name), "__file__", None) for name in ("triton", "torch"))
+    return any(file.startswith(os.path.dirname(package) + os.sep) for package in packages if package)
+
+
 @seen.guarded
 def defined(jit):
     """Watch the functions of a new Triton function's file from now on."""
     code = _code_of(jit)
     file = code.co_filename if code else ""
-    library = f"{os.sep}triton{os.sep}" in file or f"{os.sep}torch{os.sep}" in file
-    if not file or library or file in seen.STATE.files or not os.path.isfile(file):
+    if not file or _is_of_a_library(file) or file in seen.STATE.files or not os.path.isfile(file):
         return
     with open(file, encoding="utf-8", errors="replace") as opened:
         seen.STATE.files[file] = opened.read()

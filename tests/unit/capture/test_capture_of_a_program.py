@@ -161,6 +161,15 @@ def test_a_run_in_inference_mode_is_captured(project: Path, tmp_path: Path, monk
     assert (case.count, case.mutated) == (3, ("x",))
 
 
+def test_a_folder_named_as_a_library_is_the_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    (folder := tmp_path / "ops" / "triton").mkdir(parents=True)
+    (folder / "adding.py").write_text(KERNEL)
+    (folder / "serve.py").write_text("import torch\nfrom adding import add\nadd(torch.ones(40), torch.ones(40))\n")
+    seen = capture_program([sys.executable, str(folder / "serve.py")], tmp_path).seen
+    assert [capture.function for capture in seen.captures] == ["add"]
+
+
 def test_a_line_that_was_cut_off_costs_only_itself(tmp_path: Path):
     counts = {"kind": "counts", "program": "p", "seconds": 1.0, "launches": 2, "functions": [], "generated": []}
     kernel = {"file": "/k.py", "name": "k", "line": 1, "launches": 2, "why": "because"}
