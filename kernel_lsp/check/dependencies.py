@@ -102,7 +102,7 @@ def dependencies_of(source: SourceFile, workload: WorkloadFile | None, settings:
     """Return the texts that checking `source` with `workload` reads."""
     python = is_python(source.path)
     part = cuda_part(source)
-    guessed = guessed_folders(part, settings.build.include_dirs)
+    guessed = guessed_folders(part, settings.build.include_dirs, anywhere=workload is None)
     headers = user_headers(part, (*settings.build.include_dirs, *guessed))
     found = {header.path: SourceFile(header.path, header.text) for header in headers}
     if not python:

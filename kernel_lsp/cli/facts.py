@@ -72,7 +72,8 @@ def facts(
             out.print(without_workload_view(found[0].assumed, str(source.path)), crop=False)
         if left := left_by_errors(source, found):
             out.print(left_by_errors_view(left), soft_wrap=True)
-        if folders := guessed_folders(cuda_part(source), settings.build.include_dirs):
+        alone = workload_paths(source, workload, settings) == [None]
+        if folders := guessed_folders(cuda_part(source), settings.build.include_dirs, anywhere=alone):
             out.print(guessed_folders_view(folders), soft_wrap=True)
         for code in codes:
             out.print()

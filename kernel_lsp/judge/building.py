@@ -140,10 +140,10 @@ class Builders:
     def _cache(self) -> CacheFolder:
         return CacheFolder(self._cache_folder.absolute(), self._settings.build.cache_limit)
 
-    def _options(self, *files: SourceFile) -> BuildOptions:
-        """Return the compiler's options for source files."""
+    def _options(self, *files: SourceFile, anywhere: bool = False) -> BuildOptions:
+        """Return the compiler's options for source files; see `include_folders`."""
         settings = self._settings.build
-        folders = include_folders(files, settings.include_dirs)
+        folders = include_folders(files, settings.include_dirs, anywhere=anywhere)
         return BuildOptions(tuple(settings.options), tuple(folder.absolute() for folder in folders))
 
     def triton_cache(self, candidate: Candidate) -> Path:
@@ -245,7 +245,8 @@ class Builders:
             builds.mkdir(parents=True, exist_ok=True)
         files = (candidate.kernel, candidate.launch, workload.source if workload else None)
         part = cuda_part(candidate.kernel)
-        include_dirs = include_folders((part,), self._settings.build.include_dirs)
+        alone = workload is None and candidate.launch is None
+        include_dirs = include_folders((part,), self._settings.build.include_dirs, anywhere=alone)
         read = [*surroundings(*filter(None, files)), builds, *include_dirs]
         read += [header.path for header in user_headers(part, include_dirs)]
         read += [self._pool.scratch(Flavour.BUILD), self.extensions()]
@@ -278,20 +279,20 @@ class Builders:
 
     async def _alone(self, candidate: Candidate, device: Device, read: Sequence[Path]) -> CandidateBuild:
         """Build a file that no workload launches, in a worker that starts without torch."""
-        before, more = self._included(candidate)
+        before, more = self._included(candidate, anywhere=True)
         more += build_scripts(candidate.kernel.path)
         async with self._worker([*read, *more], alone=True) as worker:
             request = CompileAlone(
                 kernel=_absolute(candidate.kernel),
                 arch=device.arch,
-                options=self._options(candidate.kernel, *((before,) if before else ())),
+                options=self._options(candidate.kernel, *((before,) if before else ()), anywhere=True),
                 cache=self._cache(),
                 including=including_files(candidate.kernel, self._settings.build.include_dirs),
                 before=before,
             )
             return await worker.ask(request, deadline=policy.BUILD_SECONDS)
 
-    def _included(self, candidate: Candidate) -> tuple[SourceFile | None, list[Path]]:
+    def _included(self, candidate: Candidate, *, anywhere: bool = False) -> tuple[SourceFile | None, list[Path]]:
         """Return what a file that includes a candidate's has above that include, and what is read to compile it so."""
         if not compiler_part(candidate.language).includes_headers or source_part(candidate.language).python:
             return None, []
@@ -299,7 +300,7 @@ class Builders:
         if not including:
             return None, []
         before = text_before(candidate.kernel, including[0])
-        folders = self._options(candidate.kernel, before).include_dirs
+        folders = self._options(candidate.kernel, before, anywhere=anywhere).include_dirs
         return before, [*folders, *(header.path for header in user_headers(before, folders))]
 
     async def _extension(

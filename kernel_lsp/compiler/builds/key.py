@@ -65,7 +65,8 @@ def build_keys(
     parts += map(_versioned, language.packages)
     code = language.device_code(kernel.text)
     if language.includes_headers:
-        folders = include_folders((cuda_part(kernel),), include_dirs)
+        alone = workload is None and candidate.launch is None
+        folders = include_folders((cuda_part(kernel),), include_dirs, anywhere=alone)
         parts += (str(len(options)), *options, *(str(folder.absolute()) for folder in folders), "headers")
         for header in user_headers(cuda_part(kernel), folders):
             parts += (header.name, str(header.path), header.text)

@@ -15,6 +15,7 @@ _FILES = (
     "*.mk",
     "CMakeLists.txt",
     "*.cmake",
+    "cmake/*.cmake",
     "setup.py",
     "*extension*.py",
     "*builder*.py",

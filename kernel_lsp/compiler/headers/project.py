@@ -26,13 +26,15 @@ _PLACES = (
 _ROOT = (".git",)  # of a project, whose parts may have licences of their own, as HeCBench's samples do
 _TOP = ("LICENSE", "LICENSE.txt", "LICENSE.md")  # of a project, where no root is told
 _PACKAGE = ("pyproject.toml", "setup.py")  # of a project too, or of one of its parts, as in FlashAttention's `hopper`
+_HEADERS = (".h", ".cuh", ".hpp", ".hh", ".hxx", ".inl", ".inc", ".cu", ".ipp", ".tpp")
+_MOST_FILES = 50_000  # of a project, that are looked at
 _SUBMODULES = ".gitmodules"
 _PATH = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.MULTILINE)
 # Headers of the toolkit, PyTorch and the system, which are no part of a project; those of C++ have no suffix.
 _OF_OTHERS = re.compile(r"(?:cuda|cub|thrust|torch|ATen|c10|sys|bits)/.*|[^.]*")
 
 
-def include_folders(files: Sequence[SourceFile], named: Sequence[Path]) -> tuple[Path, ...]:
+def include_folders(files: Sequence[SourceFile], named: Sequence[Path], *, anywhere: bool = False) -> tuple[Path, ...]:
     """Return the include folders of the user's settings, then those guessed for the headers of `files`.
 
     A header that the including file, its folder and the named folders lack is looked for in up to six folders above
@@ -42,10 +44,12 @@ def include_folders(files: Sequence[SourceFile], named: Sequence[Path]) -> tuple
     Args:
         files: source files, whose headers are followed.
         named: the include folders that the user has named.
+        anywhere: whether a header that is in none of these is looked for in all folders of the project, for the facts
+            of a file without a workload; the one that shares most of its path with the file counts.
     """
     folders = list(dict.fromkeys(named))
     for file in files:
-        nearby = _Nearby(file)
+        nearby = _Nearby(file, anywhere=anywhere)
         pending, seen = [(file.path.resolve().parent, file.text)], set[Path]()
         while pending:
             folder, text = pending.pop()
@@ -62,9 +66,11 @@ def include_folders(files: Sequence[SourceFile], named: Sequence[Path]) -> tuple
     return tuple(folders)
 
 
-def guessed_folders(file: SourceFile, named: Sequence[Path]) -> tuple[Path, ...]:
-    """Return the include folders that nobody has named and that headers of `file` were found in."""
-    return tuple(folder for folder in include_folders((file,), named) if folder not in named)
+def guessed_folders(file: SourceFile, named: Sequence[Path], *, anywhere: bool = False) -> tuple[Path, ...]:
+    """Return the include folders that nobody has named and that headers of `file` were found in; see
+    `include_folders`.
+    """
+    return tuple(folder for folder in include_folders((file,), named, anywhere=anywhere) if folder not in named)
 
 
 def empty_submodules(file: Path) -> tuple[str, ...]:
@@ -82,8 +88,9 @@ def _submodules(root: Path) -> list[str]:
 class _Nearby:
     """The folders around a file in which a header of its project may lie, listed once."""
 
-    def __init__(self, file: SourceFile) -> None:
-        self._file = file
+    def __init__(self, file: SourceFile, *, anywhere: bool) -> None:
+        self._file, self._anywhere = file, anywhere
+        self._all: dict[str, list[str]] | None = None
         self._groups: list[list[str]] | None = None
         self._answers: dict[str, Path | None] = {}
 
@@ -105,7 +112,43 @@ class _Nearby:
                 return Path(found[0])
             if found:
                 return None
-        return None
+        return self._farther(name) if self._anywhere else None
+
+    def _farther(self, name: str) -> Path | None:
+        """Return the folder in the file's project in which a header lies, the one nearest by its path; None if there is
+        none, or two that are equally near and differ.
+        """
+        if self._all is None:
+            self._all = _headers_below(root) if (root := _root(self._file.path)) is not None else {}
+        file = self._file.path.resolve()
+        named = [Path(place) for place in self._all.get(Path(name).name, ()) if place.endswith(f"/{name}")]
+        found = [place for place in named if place.is_file()]  # which a link into an empty submodule is not
+        shared = [len(os.path.commonpath([file, place])) for place in found]
+        best = [place for place, length in zip(found, shared, strict=True) if length == max(shared)]
+        if len({place.read_bytes() for place in best}) != 1:
+            return None
+        return Path(str(best[0]).removesuffix(f"/{name}"))
+
+
+def _root(file: Path) -> Path | None:
+    """Return the root of a file's project, if something tells it."""
+    top = folders_around(file)[-1:]
+    return next((one for one in top if any((one / name).exists() for name in (*_ROOT, *_TOP, *_PACKAGE))), None)
+
+
+def _headers_below(root: Path) -> dict[str, list[str]]:
+    """Return the paths of the headers below a folder by their names, without those in hidden folders."""
+    found: dict[str, list[str]] = {}
+    looked_at = 0
+    for folder, inner, names in os.walk(root):
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        for name in names:
+            if name.endswith(_HEADERS):
+                found.setdefault(name, []).append(f"{folder}/{name}")
+        looked_at += len(names)
+        if looked_at > _MOST_FILES:
+            break
+    return found
 
 
 def _groups(file: Path) -> Iterator[list[str]]:

@@ -8,6 +8,7 @@ import pytest
 from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.compiler.builds.options import BuildOptions
 from kernel_lsp.compiler.cuda.build import build_cuda, build_included
+from kernel_lsp.compiler.headers.definitions import definitions
 from kernel_lsp.compiler.headers.includers import including_files, text_before
 from kernel_lsp.compiler.headers.project import include_folders
 from kernel_lsp.compiler.headers.user import sliced_headers, user_headers
@@ -362,3 +363,28 @@ template class Layer<float>;
 """
     build = build_cuda(_file(tmp_path / "k.cu", text), "sm_90", ("k<float>",), spare_headers=True)
     assert build.binary is not None, build.log
+
+
+def test_macros_are_found_in_cmakes_own_folder(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "cmake").mkdir()
+    (tmp_path / "cmake/cuda.cmake").write_text("if(CUDA)\n  add_definitions(-DWITH_CUDA)\nendif()\n")
+    found = definitions(tmp_path / "k.cu", ["#ifdef WITH_CUDA\n#endif\n"], "sm_90")
+    assert [(one.flag, one.path.name, one.line) for one in found] == [("-DWITH_CUDA", "cuda.cmake", 2)]
+
+
+def test_a_header_far_away_in_the_project_is_found_for_facts_alone(tmp_path: Path) -> None:
+    for place in (".git", "geometry/cuda/csrc", "sensors/cuda/csrc", "legacy/csrc"):
+        (tmp_path / place).mkdir(parents=True)
+    (tmp_path / "geometry/cuda/csrc/pose.cuh").write_text("struct Pose { float x; };\n")
+    source = SourceFile(tmp_path / "sensors/cuda/csrc/k.cu", '#include "pose.cuh"\n')
+    assert include_folders([source], ()) == ()
+    assert include_folders([source], (), anywhere=True) == (tmp_path / "geometry/cuda/csrc",)
+    (tmp_path / "legacy/csrc/pose.cuh").symlink_to(tmp_path / "nowhere/pose.cuh")
+    assert include_folders([source], (), anywhere=True) == (tmp_path / "geometry/cuda/csrc",)
+    (tmp_path / "legacy/csrc/pose.cuh").unlink()
+    (tmp_path / "legacy/csrc/pose.cuh").write_text("struct Pose { double x; };\n")
+    assert include_folders([source], (), anywhere=True) == ()
+    (tmp_path / "sensors/old").mkdir()
+    (tmp_path / "sensors/old/pose.cuh").write_text("struct Pose { int x; };\n")
+    assert include_folders([source], (), anywhere=True) == (tmp_path / "sensors/old",)
