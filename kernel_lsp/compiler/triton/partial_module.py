@@ -15,6 +15,7 @@ import __future__
 import ast
 import builtins
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from importlib.util import find_spec
@@ -359,7 +360,8 @@ def _bound(node: ast.stmt) -> set[str]:
 
 
 def _around_kernels(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Return the statements of functions that define kernels, as those that are built only where there is a GPU.
+    """Return the statements of functions that define kernels, as those that are built only where there is a GPU, and
+    kernels that are static methods of one class.
 
     Left out are those that bind a name of the file, and those whose names depend on more than the file: they are
     executed only when a kernel asks for one, and fail at the arguments of the function.
@@ -371,7 +373,19 @@ def _around_kernels(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
             inner = [*_flat(node.body, lambda one: isinstance(one, (ast.With, ast.Try)))]
             if _defines_kernels(inner):
                 found += [one for one in inner if (names := _bound(one)) and taken.isdisjoint(names)]
-    return found
+    held = [one for node in statements if isinstance(node, ast.ClassDef) for one in _static_kernels(node)]
+    alike = Counter(one.name for one in held)
+    return [*found, *(one for one in held if one.name not in taken and alike[one.name] == 1)]
+
+
+def _static_kernels(holder: ast.ClassDef) -> Iterator[ast.FunctionDef]:
+    """Yield the kernels among a class's static methods, as functions of the file."""
+    for node in holder.body:
+        if isinstance(node, ast.FunctionDef) and _is_marked(node):
+            free = copy(node)
+            free.decorator_list = [one for one in node.decorator_list if dotted(one) != "staticmethod"]
+            if len(free.decorator_list) < len(node.decorator_list):
+                yield free
 
 
 def _flat(statements: Sequence[ast.stmt], opens: Callable[[ast.stmt], bool]) -> Iterator[ast.stmt]:

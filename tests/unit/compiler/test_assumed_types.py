@@ -448,6 +448,37 @@ def test_kernels_that_a_function_defines_are_compiled(tmp_path: Path) -> None:
     assert "block" in assumed["sized"].problem
 
 
+def test_kernels_that_are_static_methods_are_compiled_where_one_class_has_the_name(tmp_path: Path) -> None:
+    text = """
+import triton
+import triton.language as tl
+
+FACTOR = tl.constexpr(3.0)
+
+class Scale:
+    @staticmethod
+    @triton.heuristics({"EVEN": lambda args: args["n"] % 2 == 0})
+    @triton.jit
+    def forward(x, n, EVEN: tl.constexpr):
+        tl.store(x + tl.program_id(0), tl.load(x) * FACTOR)
+
+    @staticmethod
+    @triton.jit
+    def twice(x):
+        tl.store(x, tl.load(x))
+
+class Shift:
+    @staticmethod
+    @triton.jit
+    def twice(x):
+        tl.store(x, tl.load(x) + 1)
+"""
+    found, assumed = built(tmp_path, text)
+    assert found.build.binary is not None
+    assert {kernel.name.partition("[")[0] for kernel in found.build.binary.kernels} == {"forward"}
+    assert "inside of a function or class" in assumed["twice"].problem
+
+
 def test_kernels_in_a_try_are_compiled_without_what_fails_there(tmp_path: Path) -> None:
     """Its lines end as on Windows, which Triton's own reading of an indented function would trip over."""
     text = (
