@@ -133,6 +133,7 @@ def device_slice(
     elsewhere: frozenset[bytes] = frozenset(),
     device_macros: frozenset[bytes] = frozenset(),
     bases: frozenset[bytes] | None = None,
+    asked: frozenset[bytes] = frozenset(),
 ) -> Slice:
     """Return the slice that `slice_device` describes, of a file or a header.
 
@@ -142,6 +143,7 @@ def device_slice(
         device_macros: those of other files, see `find_device_macros`.
         bases: for a bare slice the classes that others derive from, see `find_bases`. It has only device code and what
             this mentions, and of types no member functions that are the host's alone.
+        asked: identifiers in the template instances that are asked for; they count as the device code's.
     """
     data = text.encode()
     if text.startswith("\ufeff"):  # nvcc accepts a byte order mark, NVRTC does not
@@ -150,7 +152,7 @@ def device_slice(
     read = outline(data)
     knife = _Knife(data, code, find_macros(data, read.directives), device_macros, bases)
     own = any(_is_own_include(data[d.start : d.end]) for d in read.directives)
-    blanks, spared = knife.cut(read.declarations, own, elsewhere)
+    blanks, spared = knife.cut(read.declarations, own, elsewhere, asked)
     out = bytearray(data)
     for span in blanks:
         _blank(out, span)
@@ -253,7 +255,11 @@ class _Knife:
             self.code = _ACCESSOR_OF.sub(lambda scope: blanked(scope[0]), code)
 
     def cut(
-        self, declarations: Iterable[Declaration], own_headers: bool, elsewhere: frozenset[bytes]
+        self,
+        declarations: Iterable[Declaration],
+        own_headers: bool,
+        elsewhere: frozenset[bytes],
+        asked: frozenset[bytes],
     ) -> tuple[list[Span], frozenset[bytes]]:
         """Return the spans to blank, and the names in them that device code elsewhere could have."""
         parts = [self.part(made, own_headers) for made in declarations]
@@ -262,8 +268,9 @@ class _Knife:
         free = [p for p in optional if p.mentions.isdisjoint(lost_names - p.names)]
         free = [p for p in free if not self.may_need_host(p)]
         wanted = [p for p in free if not elsewhere.isdisjoint(p.names)]
+        instances = _Part(Span(0, 0), _Role.DEVICE, set(), set(asked), False)
         demanded = _closure(
-            [*(p for p in parts if p.role is _Role.DEVICE), *wanted],
+            [instances, *(p for p in parts if p.role is _Role.DEVICE), *wanted],
             [p for p in optional if not any(p is w for w in wanted)],
             lambda user, used: not user.mentions.isdisjoint(used.names),
         )
@@ -290,14 +297,14 @@ class _Knife:
         if (call := made.macro_call) is not None:
             return self.macro_part(made, call, own_headers)
         code = self.code[span.start : span.end]
-        names, blanks = _declared(made, code), list[Span]()
-        if _is_type(made):
+        names, blanks = declared(made, code), list[Span]()
+        if is_type(made):
             blanks = self.unmarked_members(made) if self.bare else self.host_members(made)
             for gone in blanks:
                 at = gone.start - span.start
                 code = code[:at] + blanked(code[at : gone.end - span.start]) + code[gone.end - span.start :]
         role = self.role(made, code)
-        if role is _Role.EITHER and (blanks or (_is_type(made) and self.has_functions(made))):
+        if role is _Role.EITHER and (blanks or (is_type(made) and self.has_functions(made))):
             role = _Role.ON_DEMAND  # host code unless device code mentions it
         mentions = self.mentions(code)
         if head and head[0].text in (b"using", b"namespace") and not (b"=" in made.words and head[0].text == b"using"):
@@ -319,7 +326,7 @@ class _Knife:
             return False
         head = code[: made.body.start - made.span.start] if made.body else code
         is_kernel = made.body is not None and b"__global__" in self.head_words(made)
-        return is_kernel or _is_type(made) or not _TORCH.search(head)
+        return is_kernel or is_type(made) or not _TORCH.search(head)
 
     def macro_part(self, made: Declaration, call: bytes, own_headers: bool) -> _Part:
         """Return a macro call, treated as its expansion; one of an unknown macro may come from the user's own
@@ -336,7 +343,7 @@ class _Knife:
             words = set(_IDENTIFIER.findall(expansion))
             names = words
             if self.bare:
-                names = {name for d in declarations for name in _declared(d, expansion[d.span.start : d.span.end])}
+                names = {name for d in declarations for name in declared(d, expansion[d.span.start : d.span.end])}
             return _Part(made.span, role, names, words | self.mentions(code), bool(_HOST.search(expansion)))
         keep = own_headers and made.body is None and not _HOST_MACRO.fullmatch(call) and not _HOST.search(code)
         role = _Role.EITHER if keep or _DEVICE_MACRO.fullmatch(call) else _Role.HOST
@@ -349,13 +356,13 @@ class _Knife:
             return _Role.DEVICE
         if _OF_A_CLASS.match(code):
             return _Role.HOST
-        if words & _DEVICE_WORDS or (_is_type(made) and (_DEVICE.search(code) or self.names_device_macro(code))):
+        if words & _DEVICE_WORDS or (is_type(made) and (_DEVICE.search(code) or self.names_device_macro(code))):
             return _Role.DEVICE
         if b"__attribute__" in words and made.body and _DEVICE.search(code, 0, made.body.start - made.span.start):
             return _Role.DEVICE
         if any(map(self.is_device_macro, made.words)):
             return _Role.DEVICE
-        if _is_type(made) or words & {b"using", b"typedef", b"concept", b"static_assert", b"asm", b"namespace"}:
+        if is_type(made) or words & {b"using", b"typedef", b"concept", b"static_assert", b"asm", b"namespace"}:
             return _Role.EITHER
         if made.declarator is not None:
             return _Role.EITHER if words & {b"constexpr", b"consteval"} else _Role.HOST
@@ -401,12 +408,7 @@ class _Knife:
 
     def has_functions(self, made: Declaration) -> bool:
         """Return True if a type has member functions with a body."""
-        return any(member.declarator is not None and member.body is not None for member in self.members(made))
-
-    def members(self, made: Declaration) -> tuple[Declaration, ...]:
-        """Return the declarations in the braces of a type."""
-        braces = next((token for token in made.head if token.text == b"{}"), None)
-        return outline(self.data, Span(braces.start + 1, braces.end - 1)).declarations if braces is not None else ()
+        return any(member.declarator is not None and member.body is not None for member in members_of(self.data, made))
 
     def host_members(self, made: Declaration) -> list[Span]:
         """Return the member functions of a type that only the host can compile, such as a constructor from a tensor or
@@ -416,7 +418,7 @@ class _Knife:
             return []
         found: list[Span] = []
         lost: set[bytes] = set()
-        left = [member for member in self.members(made) if not self.head_words(member) & _DEVICE_WORDS]
+        left = [member for member in members_of(self.data, made) if not self.head_words(member) & _DEVICE_WORDS]
         left = [one for one in left if one.declarator is not None and not any(map(self.is_device_macro, one.words))]
         while fresh := [member for member in left if self.is_lost(member, lost)]:
             left = [member for member in left if member not in fresh]
@@ -431,9 +433,9 @@ class _Knife:
         functions, and constructors and destructors of a class that others derive from. Data members always stay.
         """
         found: list[Span] = []
-        names, lost = _declared(made, b""), self.host_members(made)
-        for member in self.members(made):
-            if _is_type(member):
+        names, lost = declared(made, b""), self.host_members(made)
+        for member in members_of(self.data, made):
+            if is_type(member):
                 found += self.unmarked_members(member)
             declarator = member.declarator
             if declarator is None or not _is_function(member):
@@ -455,6 +457,18 @@ class _Knife:
             return True
         body = member.body
         return body is not None and not lost.isdisjoint(_IDENTIFIER.findall(self.code, body.start, body.end))
+
+
+def members_of(data: bytes, made: Declaration) -> tuple[Declaration, ...]:
+    """Return the declarations in the braces of a type in a text."""
+    braces = next((token for token in made.head if token.text == b"{}"), None)
+    return outline(data, Span(braces.start + 1, braces.end - 1)).declarations if braces is not None else ()
+
+
+def says_device(code: bytes, macros: frozenset[bytes]) -> bool:
+    """Return True if a text says `__device__` or the like, itself or by one of these macros or one of such a name."""
+    words = _IDENTIFIER.findall(code_only(code))
+    return _DEVICE.search(code) is not None or any(word in macros or _DEVICE_MACRO.fullmatch(word) for word in words)
 
 
 def _is_function(member: Declaration) -> bool:
@@ -483,7 +497,7 @@ def _closure(roots: list[_Part], rest: list[_Part], leads: Callable[[_Part, _Par
     return reached
 
 
-def _is_type(made: Declaration) -> bool:
+def is_type(made: Declaration) -> bool:
     """Return True if this defines or declares a struct, class, union or enum."""
     texts = [token.text for token in made.head]
     while len(texts) > 1 and texts[0] in _ALIGNED and texts[1] == b"()":  # `__align__(8) struct Pair {`
@@ -494,10 +508,10 @@ def _is_type(made: Declaration) -> bool:
     return first in _TYPES and made.body is None and (b"{}" in made.words or made.declarator is None)
 
 
-def _declared(made: Declaration, code: bytes) -> set[bytes]:
+def declared(made: Declaration, code: bytes) -> set[bytes]:
     """Return the names that a declaration introduces; rather too many than too few."""
     texts = [token.text for token in made.head]
-    if _is_type(made):
+    if is_type(made):
         if b"enum" in texts and b"class" not in texts and b"struct" not in texts:
             return set(_IDENTIFIER.findall(code))
         start = next(i for i, text in enumerate(texts) if text in _TYPES)

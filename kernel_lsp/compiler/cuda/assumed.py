@@ -17,7 +17,7 @@ from kernel_lsp.compiler.builds.merging import launches_of
 from kernel_lsp.compiler.builds.plan import LaunchTrace
 from kernel_lsp.compiler.cuda.absent_headers import LEFT_OUT
 from kernel_lsp.compiler.cuda.trials import Choice, TemplateTrials, Way, made_in, names_in
-from kernel_lsp.compiler.headers.user import UserHeader
+from kernel_lsp.compiler.headers.user import UserHeader, of_libraries
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.cuda_classes import Class, find_classes, members_asked
 from kernel_lsp.source.files import find_kernels
@@ -59,7 +59,9 @@ def build_unlaunched(
     launched = [launch for text in texts for launch in find_host_launches(text)]
     named = [instance for text in texts for instance in find_named_instances(text, templates)]
     written = _in_full([*launched, *named], kernels)
-    classes = [one for text in (source.text, *(header.text for header in headers)) for one in find_classes(text)]
+    libraries = of_libraries(headers, source.path)
+    own = (header.text for header in headers if header.path not in libraries)
+    classes = [one for text in (source.text, *own) for one in find_classes(text)]
     ways = {at: _ways(kernels[at], written, tuple(classes), source) for at in open_ones}
     alike = Counter(kernel.name for kernel in kernels)
     for at in (at for at in open_ones if alike[kernels[at].name] > 1):

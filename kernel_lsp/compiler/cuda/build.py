@@ -14,9 +14,11 @@ from typing import Any
 from kernel_lsp.compiler.builds.build import Build, Diagnostic, Severity
 from kernel_lsp.compiler.builds.cache import BuildCache
 from kernel_lsp.compiler.builds.options import BuildOptions
+from kernel_lsp.compiler.cuda import wrong_parts
 from kernel_lsp.compiler.cuda.absent_headers import is_absent, left_out, needs_random, substitutes, told, without_random
+from kernel_lsp.compiler.cuda.barer import Slices, barer, by_nvcc
 from kernel_lsp.compiler.cuda.diagnostics import Locate
-from kernel_lsp.compiler.cuda.host_code import gets_further, host_code_left_out, is_in
+from kernel_lsp.compiler.cuda.host_code import is_in
 from kernel_lsp.compiler.cuda.host_needs import wants_host_code
 from kernel_lsp.compiler.cuda.nvcc import compile_nvcc
 from kernel_lsp.compiler.cuda.nvrtc import compile_nvrtc, include_folders, nvrtc_version
@@ -28,6 +30,7 @@ from kernel_lsp.compiler.headers.user import (
     cub_header,
     headers_brought,
     includes_torch,
+    of_libraries,
     sliced_headers,
     standard_headers,
     told_apart,
@@ -57,6 +60,7 @@ def build_cuda(
     cache: BuildCache | None = None,
     *,
     spare_headers: bool = False,
+    spare_parts: bool = True,
     whole_file: bool = True,
 ) -> Build:
     """Build the kernels of a CUDA file.
@@ -68,6 +72,7 @@ def build_cuda(
         options: compiler options and include folders.
         cache: where the result is looked up and kept, failures included.
         spare_headers: whether to compile without headers that are nowhere, with a warning for each.
+        spare_parts: whether, with `spare_headers`, what does not compile and is no kernel is left out too.
         whole_file: whether nvcc is to compile the whole file where all else failed.
 
     Returns:
@@ -75,11 +80,13 @@ def build_cuda(
     """
     headers = user_headers(source, options.include_dirs)
     options = options.for_code((source.text, *(header.text for header in headers)))
-    sliced = _sliced(source.text, source.path.parent, headers)
+    asked = _asked(names) if spare_headers else frozenset[bytes]()
+    sliced = _sliced(source.text, source.path.parent, headers, asked)
     nvcc = tool("nvcc")
     arch = target_of(arch, (sliced, *(header.text for header in headers)), options.targets)
     random = spare_headers and needs_random((sliced, *(header.text for header in headers)), include_folders)
-    marks = ((spare_headers, f"spare {cutting_rules()}"), (random, "no random"), (not whole_file, "in part"))
+    marks = ((spare_headers, f"spare {cutting_rules(wrong_parts.__file__)}"), (random, "no random"))
+    marks += ((not spare_parts, "no parts"), (not whole_file, "in part"))
     made_of = (*_made_of(source, arch, names, options, headers, nvcc), *(mark for holds, mark in marks if holds))
     # A build of the device code alone is valid whatever the host code is; a failure or a build of the whole file is
     # not.
@@ -88,9 +95,8 @@ def build_cuda(
         return known
     way = _without_random if random else _climb_down
     whole = told_apart(source.text, source.path.parent)
-    climb = partial(
-        way, source, sliced, whole, names=names, options=options, headers=headers, nvcc=nvcc, whole_file=whole_file
-    )
+    climb = partial(way, source, sliced, whole, names=names, options=options, headers=headers, nvcc=nvcc)
+    climb = partial(climb, spare_parts=spare_parts, whole_file=whole_file)
     build = climb(arch=arch, spare_headers=spare_headers)
     if build.binary is None and (wider := wider_target(arch, build.log)) is not None:
         build = climb(arch=wider, spare_headers=spare_headers)
@@ -151,59 +157,58 @@ def _climb_down(
     headers: Sequence[UserHeader],
     nvcc: Tool,
     spare_headers: bool,
+    spare_parts: bool,
     whole_file: bool,
 ) -> Build:
     folders = (source.path.parent, *options.include_dirs)
-    cut = sliced_headers(headers, sliced)
+    asked = _asked(names) if spare_headers else frozenset[bytes]()
+    cut = sliced_headers(headers, sliced, asked)
     texts = (source.text, *(header.text for header in headers))
     brought = headers_brought(texts, names, (sliced, *(header.text for header in cut)))
     cub = cub_header(texts)
-
     absent = substitutes(source, headers, folders, include_folders) if spare_headers else ()
     looked_up = _looked_up(names, nested=spare_headers)
-    sliced += looked_up
 
-    def compile_slices(text: str, of_headers: Sequence[UserHeader], more: Sequence[str] = ()) -> Build:
+    def compile_slices(slices: Slices) -> Build:
         return compile_nvrtc(
-            with_whole_paths(text, source.path.parent),
+            with_whole_paths(slices.text, source.path.parent),
             str(source.path),
             arch,
             names=names,
-            options=(*options.all_flags, *(f"--pre-include={name}" for name in (*brought, *more))),
+            options=(*options.all_flags, *(f"--pre-include={name}" for name in slices.brought)),
             include_dirs=folders,
-            headers=(*by_name(of_headers), *absent, *((cub,) if cub else ())),
+            headers=(*by_name(slices.headers), *absent, *((cub,) if cub else ())),
             locate=_locator(source),
         )
 
-    build, left_out_here = compile_slices(sliced, cut), ()
-    own = _own(source, headers)
+    slices = Slices(f"{sliced}{looked_up}", cut, brought)
+    build, own, kept = compile_slices(slices), _own(source, headers), None
     if spare_headers and is_in(build, own) and wants_host_code(build, own):
-        bare, bare_cut = bare_slices(source.path, f"{whole}{looked_up}", headers, include_folders())
-        before, after = (sliced, *(one.text for one in cut)), (bare, *(one.text for one in bare_cut))
-        accessors = accessors_of(after)
-        other = compile_slices(bare, bare_cut, accessors)
-        if gets_further(other, build, before, after):
-            left_out_here = host_code_left_out(build, other, stand_ins=bool(accessors))
-            build, sliced, cut, brought = other, bare, bare_cut, (*brought, *accessors)
+        text, bare_cut = bare_slices(source.path, f"{whole}{looked_up}", headers, include_folders(), asked)
+        accessors = accessors_of((text, *(one.text for one in bare_cut)))
+        bare = Slices(text, bare_cut, (*brought, *accessors))
+        whole_headers = of_libraries(headers, source.path) if spare_parts else None
+        build, slices, kept = barer(build, slices, bare, source.path, compile_slices, whole_headers)
     rest = partial(_with_nvcc, arch=arch, names=names, options=options, whole_file=whole_file)
-    build = rest(build, source, sliced, headers, (*cut, *absent), brought, nvcc)
-    if build.way != "nvcc":
-        build = replace(build, diagnostics=(*build.diagnostics, *left_out_here))
+    build = rest(build, source, slices, headers, absent, nvcc, spare_headers=spare_headers, spare_parts=spare_parts)
+    if build.binary is None and kept is not None:
+        build = kept
     return told(build, source, headers, absent) if absent else build
 
 
 def _with_nvcc(
     build: Build,
     source: SourceFile,
-    sliced: str,
+    slices: Slices,
     headers: Sequence[UserHeader],
-    instead: Sequence[UserHeader],
-    brought: Sequence[str],
+    absent: Sequence[UserHeader],
     nvcc: Tool,
     *,
     arch: str,
     names: Sequence[str],
     options: BuildOptions,
+    spare_headers: bool,
+    spare_parts: bool,
     whole_file: bool,
 ) -> Build:
     """Return a build by nvcc where NVRTC's failed for lack of host code, else that one.
@@ -211,39 +216,41 @@ def _with_nvcc(
     Args:
         build: NVRTC's.
         source: the file.
-        sliced: its device code.
+        slices: its device code.
         headers: those of the user's that it includes.
-        instead: what the device code gets in their place.
-        brought: see `headers_brought`.
+        absent: what stands for headers that are nowhere.
         nvcc: its path is None where there is none.
-        arch: see `build_cuda`, as `names`, `options` and `whole_file`.
+        arch: see `build_cuda`, as the others.
     """
     own, texts = _own(source, headers), (source.text, *(header.text for header in headers))
     # The slice has lost its includes; whole files may be of a package that is built with PyTorch.
-    files = [str(OWN_FILES.get(name, name)) for name in (*brought, *standard_headers(texts))]
+    files = [str(OWN_FILES.get(name, name)) for name in (*slices.brought, *standard_headers(texts))]
     lost = [part for name in files for part in ("-include", name)]
     libraries = torch_header_folders() if includes_torch(texts) else ()
-    for way, text, extra, more_folders in (("nvcc-slice", sliced, lost, ()), ("nvcc", source.text, (), libraries)):
+    whole = of_libraries(headers, source.path) if spare_headers else ()
+    cut = tuple(one for one in (*slices.headers, *absent) if one.path not in whole)
+    for way, extra, more_folders in (("nvcc-slice", lost, ()), ("nvcc", (), libraries)):
         if build.binary is not None or nvcc.path is None or not wants_host_code(build, own):
             break
         if way == "nvcc" and not whole_file:
             break
-        before, build = (
-            build,
-            compile_nvcc(
-                nvcc.path,
-                text,
-                source.path,
-                arch,
-                way=way,
-                names=names,
-                options=(*options.all_flags, *extra),
-                include_dirs=(*options.include_dirs, *more_folders),
-                headers=headers,
-                instead=instead if way == "nvcc-slice" else (),
-                locate=_locator(source),
-            ),
+        compiled = partial(
+            compile_nvcc,
+            nvcc.path,
+            path=source.path,
+            arch=arch,
+            way=way,
+            names=names,
+            options=(*options.all_flags, *extra),
+            include_dirs=(*options.include_dirs, *more_folders),
+            headers=headers,
+            locate=_locator(source),
         )
+        before = build
+        if way == "nvcc":
+            build = compiled(source=source.text)
+        else:
+            build = by_nvcc(slices, source.path, cut, compiled, spare_parts=spare_headers and spare_parts)
         if way == "nvcc" and is_absent(build):
             # What the device code lacks says more than that a library is not installed.
             build = replace(build, diagnostics=(*before.diagnostics, *build.diagnostics), log=before.log + build.log)
@@ -270,7 +277,7 @@ def build_included(
     others = tuple(one for one in user_headers(before, options.include_dirs) if one not in headers)
     # Both are sliced together, since a slice keeps only those CUDA headers that its code uses.
     both = above.decode() + told_apart(source.text, source.path.parent)
-    sliced = _sliced(both, source.path.parent, (*headers, *others)).encode()
+    sliced = _sliced(both, source.path.parent, (*headers, *others), _asked(names)).encode()
     options = options.for_code((source.text, before.text, *(header.text for header in (*headers, *others))))
     arch = target_of(arch, (sliced.decode(), *(header.text for header in (*headers, *others))), options.targets)
     first, rest = sliced[: len(above)].decode(), sliced[len(above) :].decode()
@@ -280,7 +287,7 @@ def build_included(
         sliced[: len(above)]
     )  # a namespace or `extern "C"` that the other file closes further down
     folders = (source.path.parent, *options.include_dirs, before.path.parent)
-    cut = sliced_headers((*headers, *others), sliced.decode())
+    cut = sliced_headers((*headers, *others), sliced.decode(), _asked(names))
     texts = (source.text, before.text, *(header.text for header in (*headers, *others)))
     brought = headers_brought(texts, names, (sliced.decode(), *(header.text for header in cut)))
     cub = cub_header(texts)
@@ -302,10 +309,15 @@ def build_included(
     return told(build, source, headers, tuple(absent.values())) if absent else build
 
 
-def _sliced(text: str, folder: Path, headers: Sequence[UserHeader]) -> str:
-    """Return the device code of a file in a folder that includes `headers`."""
+def _sliced(text: str, folder: Path, headers: Sequence[UserHeader], asked: frozenset[bytes] = frozenset()) -> str:
+    """Return the device code of a file in a folder that includes `headers`, and what instances are `asked` for with."""
     macros = find_device_macros(header.text for header in headers)
-    return device_slice(told_apart(text, folder), device_macros=macros).text
+    return device_slice(told_apart(text, folder), device_macros=macros, asked=asked).text
+
+
+def _asked(names: Sequence[str]) -> frozenset[bytes]:
+    """Return the identifiers in the names of instances."""
+    return frozenset(word.encode() for name in names if "<" in name for word in re.findall(r"[A-Za-z_]\w*", name))
 
 
 def _looked_up(names: Sequence[str], *, nested: bool) -> str:

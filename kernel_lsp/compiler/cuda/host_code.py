@@ -29,9 +29,13 @@ def gets_further(bare: Build, first: Build, slices: Sequence[str], left: Sequenc
     errors = _errors(bare)
     if bare.binary is not None or not errors:
         return bare.binary is not None
-    lacking = {name for one in errors for name in _LACKS.findall(one.message)}
-    was_cut = any(_count(name, left) < _count(name, slices) for name in lacking)
-    return errors[0] not in _errors(first) and not was_cut
+    return errors[0] not in _errors(first) and not lacks_what_was_cut(bare, slices, left)
+
+
+def lacks_what_was_cut(bare: Build, slices: Sequence[str], left: Sequence[str]) -> bool:
+    """Return True if an error of a build of bare slices, `left`, is for want of something that `slices` have."""
+    lacking = {name for one in _errors(bare) for name in _LACKS.findall(one.message)}
+    return any(_count(name, left) < _count(name, slices) for name in lacking)
 
 
 def host_code_left_out(first: Build, bare: Build, *, stand_ins: bool) -> tuple[Diagnostic, ...]:

@@ -31,14 +31,16 @@ _SHELL = re.compile(rb"\b(?:inline\s+)?namespace\b[\w:\s]*\{|\bextern\s*\{|\}")
 
 
 @lru_cache
-def cutting_rules() -> str:
-    """Return a digest of the code that decides what is cut, since builds that other rules led to are worth nothing."""
-    modules = (slicing.__file__, outlines.__file__, macros.__file__, __file__)
+def cutting_rules(*more: str) -> str:
+    """Return a digest of the code that decides what is cut, in `more` files too, since builds that other rules led to
+    are worth nothing.
+    """
+    modules = (slicing.__file__, outlines.__file__, macros.__file__, __file__, *more)
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in modules)).hexdigest()
 
 
 def bare_slices(
-    path: Path, text: str, headers: Sequence[UserHeader], folders: Sequence[Path]
+    path: Path, text: str, headers: Sequence[UserHeader], folders: Sequence[Path], asked: frozenset[bytes] = frozenset()
 ) -> tuple[str, tuple[UserHeader, ...]]:
     """Return a file's device code, and that of its headers, with nothing else than what device code mentions.
 
@@ -50,18 +52,19 @@ def bare_slices(
         text: its text.
         headers: all that it includes, directly or not.
         folders: those of CUDA's headers.
+        asked: identifiers in the template instances that are asked for.
     """
     files = (UserHeader(path.name, path, text), *headers)
     texts = [file.text for file in files]
     device_macros, bases = find_device_macros(texts), find_bases(texts)
     bodies = _bodies(texts)
-    found = [device_slice(text, device_macros=device_macros, bases=bases) for text in texts]
+    found = [device_slice(text, device_macros=device_macros, bases=bases, asked=asked) for text in texts]
     used, fresh = frozenset[bytes](), _expanded([word for cut in found for word in _words(cut.text)], bodies)
     while fresh:
         used |= fresh
         changed = [at for at, cut in enumerate(found) if cut.wanted(fresh)]
         for at in changed:
-            found[at] = device_slice(texts[at], used, device_macros, bases)
+            found[at] = device_slice(texts[at], used, device_macros, bases, asked)
         fresh = _expanded([word for at in changed for word in _words(found[at].text)], bodies) - used
     first, *rest = _without_empty(files, [cut.text for cut in found], bodies, folders)
     return first, tuple(replace(header, text=text) for header, text in zip(headers, rest, strict=True))

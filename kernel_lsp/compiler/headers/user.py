@@ -53,6 +53,7 @@ _COLLECTIVE = re.compile(
     r"|Shuffle|Store)\b"
 )
 _CAPITAL = re.compile(r"[A-Z]")
+_FOR_NVRTC = "__CUDACC_RTC__"
 _STANDARD = re.compile(
     r"[a-z_]+|(?:assert|complex|ctype|errno|inttypes|limits|math|stdarg|stdint|stdio|stdlib|string|time)\.h"
 )
@@ -119,10 +120,14 @@ def is_of_system(name: str, *, quoted: bool = False) -> bool:
     return _OF_CUDA.fullmatch(name) is not None or (not quoted and _OF_C.fullmatch(name) is not None)
 
 
-def sliced_headers(headers: Sequence[UserHeader], sliced: str) -> tuple[UserHeader, ...]:
-    """Return `headers` with host code blanked, but for what the device code of others, and of `sliced`, mentions."""
+def sliced_headers(
+    headers: Sequence[UserHeader], sliced: str, asked: frozenset[bytes] = frozenset()
+) -> tuple[UserHeader, ...]:
+    """Return `headers` with host code blanked, but for what the device code of others, and of `sliced`, mentions, or
+    the template instances `asked` for.
+    """
     macros = find_device_macros((sliced, *(header.text for header in headers)))
-    found = [device_slice(header.text, device_macros=macros) for header in headers]
+    found = [device_slice(header.text, device_macros=macros, asked=asked) for header in headers]
     kept = [frozenset[bytes]()] * len(headers)
     fresh = words_of(sliced).union(*(words_of(cut.text) for cut in found))
     while fresh:
@@ -131,9 +136,23 @@ def sliced_headers(headers: Sequence[UserHeader], sliced: str) -> tuple[UserHead
         for at, names in enumerate(wanted):
             if names:
                 kept[at] |= names
-                found[at] = device_slice(headers[at].text, kept[at], macros)
+                found[at] = device_slice(headers[at].text, kept[at], macros, asked=asked)
                 fresh |= words_of(found[at].text)
     return tuple(replace(header, text=cut.text) for header, cut in zip(headers, found, strict=True))
+
+
+def of_libraries(headers: Sequence[UserHeader], file: Path) -> frozenset[Path]:
+    """Return the headers of libraries for device code, as CUTLASS: named by a folder, `cute/tensor.hpp`, that does not
+    hold `file` and of which a header knows NVRTC.
+    """
+    folders: dict[Path, list[UserHeader]] = {}
+    for header in headers:
+        parts = Path(header.name).parts
+        if len(parts) > 1 and header.path.parts[-len(parts) :] == parts:
+            folders.setdefault(header.path.parents[len(parts) - 2], []).append(header)
+    known = {folder for folder, own in folders.items() if any(_FOR_NVRTC in header.text for header in own)}
+    whole = [folder for folder in known if not file.resolve().is_relative_to(folder)]
+    return frozenset(one.path for one in headers if any(one.path.is_relative_to(folder) for folder in whole))
 
 
 def by_name(headers: Sequence[UserHeader]) -> tuple[UserHeader, ...]:

@@ -172,7 +172,8 @@ def _unlaunched(
 ) -> CandidateBuild:
     """Compile all kernels of a text, which may be a part of the file that is asked for.
 
-    After `deadline` some of them suffice. With `whole_file` nvcc compiles the whole file where all else fails.
+    After `deadline` some of them suffice, and parts that do not compile are no longer left out. With `whole_file` nvcc
+    compiles the whole file where all else fails.
     """
     arch, options = request.arch, request.options
 
@@ -182,7 +183,8 @@ def _unlaunched(
     def compile_names(names: Sequence[str]) -> Build:
         nonlocal whole_file
         cache = request.cache.opened()
-        more = {"spare_headers": True, "whole_file": whole_file}
+        spare_parts = time.perf_counter() < deadline
+        more = {"spare_headers": True, "spare_parts": spare_parts, "whole_file": whole_file}
         build = _apart(partial(build_cuda, source, arch, names, options, cache, **more), source)
         # With PyTorch's headers nvcc takes half a minute, each time to the same end.
         whole_file = whole_file and not is_hopeless(build, texts)
