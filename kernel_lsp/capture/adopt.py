@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kernel_lsp.source.candidate import SourceFile
 from kernel_lsp.source.python import is_python
-from kernel_lsp.workload.capture import Capture, CapturedCase, Described, is_dense, leaves_of
+from kernel_lsp.workload.capture import CHOOSERS, GRID, Capture, CapturedCase, Described, is_dense, leaves_of
 from kernel_lsp.workload.spec import DRAFT
 
 _NARROW_RANGE = 1e-12
@@ -136,6 +136,15 @@ def _launch(capture: Capture, case: CapturedCase) -> list[str]:
     given = ", ".join(
         f"{name}={_given(name, one)}" if named else _given(name, one) for name, one in case.arguments.items()
     )
+    if capture.is_kernel:
+        arguments = ", ".join(f"{name}={_given(name, one)}" for name, one in case.arguments.items() if name != GRID)
+        return [
+            f"kernel = module.{capture.function}",
+            f"while type(kernel).__name__ in {CHOOSERS}:  # what they chose is among the arguments",
+            "    kernel = kernel.fn",
+            f"kernel[{_given(GRID, case.arguments[GRID])}]({arguments})",
+            f"return {_tuple(list(capture.mutated))}",
+        ]
     if (alone := capture.launched) is not None:
         called = f"module[{capture.function!r}][{alone.grid}, {alone.block}, {alone.shared}]"
         return [f"{called}({given})", f"return {_tuple(list(capture.mutated))}"]

@@ -79,6 +79,7 @@ class _Function:
     calls: int = 0
     seconds: float = 0.0
     dropped: Counter[str] = field(default_factory=Counter[str])
+    is_kernel: bool = False
 
 
 def read_seen(folder: Path) -> ProgramRecord:
@@ -103,7 +104,9 @@ def read_seen(folder: Path) -> ProgramRecord:
             own = [case for case in cases if (case["file"], case["function"]) == (counted["file"], counted["name"])]
             key = (counted["file"], counted["name"])
             function = functions.setdefault(key, _Function(*key, counts["program"]))
+            function.is_kernel |= counted["is_kernel"]
             _add(function, counted, own)
+    _leave_out_known_kernels(functions)
     spent = sum(function.seconds for function in functions.values())
     captures = [made for function in functions.values() if (made := _capture(function, spent)) is not None]
     on_device = sampled_record(read_device(folder), events)
@@ -116,6 +119,14 @@ def read_seen(folder: Path) -> ProgramRecord:
         errors=tuple(errors),
         on_device=on_device,
     )
+
+
+def _leave_out_known_kernels(functions: dict[tuple[str, str], _Function]) -> None:
+    """Remove the kernels that were seen by themselves and in a function's calls too, which may be tuned as a whole."""
+    whole = [one for one in functions.values() if not one.is_kernel and _capture(one, 0) is not None]
+    known = {(one.file, name) for one in whole for name in one.kernels}
+    for key in [key for key, one in functions.items() if one.is_kernel and key in known]:
+        del functions[key]
 
 
 def with_gpu_time(capture: Capture, captures: Iterable[Capture], on_device: DeviceRecord) -> Capture:
@@ -206,6 +217,7 @@ def _capture(function: _Function, program_seconds: float) -> Capture | None:
         dropped={why: count for why, count in function.dropped.items() if count},
         program_seconds=program_seconds,
         seconds=function.seconds,
+        is_kernel=function.is_kernel,
     )
 
 

@@ -183,6 +183,8 @@ def _named(kernel: LaunchedKernel) -> str:
 
 
 def _became(kernel: LaunchedKernel, otherwise: str) -> str:
+    if kernel.function and kernel.function == kernel.name:
+        return "of its launches"
     return f"of {kernel.function}" if kernel.function else f"none: {kernel.why or otherwise}"
 
 

@@ -21,6 +21,10 @@ SUFFIX = ".capture.json"
 _SIGN = '{"kernel_lsp_capture":'
 LAUNCHER = "kernel_lsp_launch"
 """Name of the host function by which a kernel that was captured alone is launched as it was."""
+GRID = "grid"
+"""The argument of a Triton kernel's launch that is its grid, as `capture/inject/launches.py` calls it."""
+CHOOSERS = ("Autotuner", "Heuristics")
+"""Triton's classes around a kernel that choose some of its arguments."""
 _HALVES = re.compile(r"\b(?:__)?(?:nv_)?(?:half|bfloat16)2?\b|\b__nv_bfloat162?\b")
 Rung = Literal["float64", "wider", "itself"]
 """By what a captured function is right: itself in float64, in a wider type than its own, or as it stands."""
@@ -83,6 +87,8 @@ class Capture:
         gpu_seconds: GPU time of its kernels in the program; 0 if it was not recorded.
         program_gpu_seconds: GPU time of all of the program's kernels; 0 if it was not recorded.
         launched: how `function`, a kernel, was launched; None for a function that launches kernels itself.
+        is_kernel: True if `function` is a Triton kernel that was launched by code that is no workload: with its grid
+            and its options among its arguments.
     """
 
     program: str
@@ -98,6 +104,7 @@ class Capture:
     gpu_seconds: float = 0.0
     program_gpu_seconds: float = 0.0
     launched: LaunchedAlone | None = None
+    is_kernel: bool = False
 
     @property
     def called(self) -> str:
@@ -243,6 +250,11 @@ def _form(described: Described) -> object:
     if kind in ("tuple", "list"):
         return [kind, *(_form(item) for item in described["items"])]
     return dict(described) if kind in ("like", "triton") else "leaf"
+
+
+def is_unset(described: Described) -> bool:
+    """Return True for a tensor of NaNs alone, as memory is on the emulator before anything is written to it."""
+    return described.get("nan") == 1.0
 
 
 def is_dense(described: Described) -> bool:

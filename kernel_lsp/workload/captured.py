@@ -22,7 +22,19 @@ from kernel_lsp.errors import WorkloadError
 from kernel_lsp.source.lift import lifted
 from kernel_lsp.source.lift_cuda import lifted_cuda
 from kernel_lsp.source.python import is_python
-from kernel_lsp.workload.capture import RUNGS, Capture, CapturedCase, Described, Leaf, Rung, leaves_of, read_capture
+from kernel_lsp.workload.capture import (
+    CHOOSERS,
+    GRID,
+    RUNGS,
+    Capture,
+    CapturedCase,
+    Described,
+    Leaf,
+    Rung,
+    is_unset,
+    leaves_of,
+    read_capture,
+)
 from kernel_lsp.workload.contract import Contract, Promise
 from kernel_lsp.workload.execute import blame, load_module
 from kernel_lsp.workload.families import made_different
@@ -69,7 +81,7 @@ class CapturedFunction:
             module = _copy_in_float64(self._module(text), text)
         else:
             module = self._module(lifted_cuda(text))
-        return call(self.capture, _function_of(module, self.capture.called), given, wide=wide)
+        return call(self.capture, _called(module, self.capture, self.capture.called), given, wide=wide)
 
     def _module(self, text: str) -> ModuleType:
         if text not in self._modules:
@@ -109,10 +121,26 @@ def bind_captured(text: str, path: Path) -> Callable[..., tuple[object, ...]]:
 
     def launch(module: Any, *leaves: object) -> tuple[object, ...]:
         if (alone := capture.launched) is None:
-            return call(capture, _function_of(module, capture.function), leaves)
+            return call(capture, _called(module, capture, capture.function), leaves)
         return call(capture, module[capture.function][alone.grid, alone.block, alone.shared], leaves)
 
     return launch
+
+
+def _called(module: ModuleType, capture: Capture, name: str) -> Callable[..., object]:
+    """Return the captured function of a module; of a kernel a function that launches it with the grid it is given.
+
+    What an autotuner or heuristics chose is among the kernel's arguments, so that these are passed by.
+    """
+    function: Any = _function_of(module, name)
+    while capture.is_kernel and type(function).__name__ in CHOOSERS:
+        function = function.fn
+
+    def launch(**given: object) -> None:
+        grid = given.pop(GRID)
+        function[grid](**given)
+
+    return launch if capture.is_kernel else function
 
 
 def _function_of(module: ModuleType, name: str) -> Callable[..., object]:
@@ -163,7 +191,8 @@ def assumed_contract(capture: Capture) -> Contract:
     """Return the assumed contract of callers: all that held for every recorded call."""
     every = [leaf for case in capture.cases for leaf in leaves_of(case)]
     seen = [leaf.described for leaf in every if leaf.described["kind"] == "tensor"]
-    finite = all(not (one.get("nan") or one.get("posinf") or one.get("neginf")) for one in seen)
+    read = [leaf.described for leaf in every if not (leaf.name in capture.mutated and is_unset(leaf.described))]
+    finite = all(not (one.get("nan") or one.get("posinf") or one.get("neginf")) for one in read)
     promises: dict[str, Promise] = {}
     for name in dict.fromkeys(leaf.name for leaf in every):
         promise = _promise([leaf.described for leaf in every if leaf.name == name])
@@ -305,7 +334,8 @@ def _floats(described: Described, shape: Sequence[int], *, mutated: bool) -> Ten
         low = where.floor().long().clamp_(max=len(quantiles) - 2)
         made = torch.lerp(table[low], table[low + 1], where - low)
     chance = torch.rand(tuple(shape), dtype=torch.float64, device="cuda")
-    for name, value in (("nan", float("nan")), ("posinf", float("inf")), ("neginf", float("-inf"))):
+    unset = mutated and is_unset(described)
+    for name, value in () if unset else (("nan", float("nan")), ("posinf", float("inf")), ("neginf", float("-inf"))):
         if share := described.get(name):
             made = torch.where(chance < share, torch.full_like(made, value), made)
             chance = torch.rand(tuple(shape), dtype=torch.float64, device="cuda")

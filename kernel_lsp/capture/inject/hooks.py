@@ -13,11 +13,13 @@ def _around(original):
     def run(self, *args, **kwargs):
         if seen.LOCAL.here.tuning or kwargs.get("warmup"):
             return original(self, *args, **kwargs)
-        recorder.launched(self)
+        alone = recorder.launched(self, args, kwargs)
         begun = events.begin(self) if events.ON else None
         returned = original(self, *args, **kwargs)
         if begun is not None:
             events.end(begun)
+        if alone is not None:
+            recorder.landed(alone)
         return returned
 
     return run

@@ -12,6 +12,7 @@ import threading
 import time
 
 import _kernel_lsp_calls as calls
+import _kernel_lsp_launches as launches
 import _kernel_lsp_seen as seen
 
 _UNWATCHED = 0x20 | 0x80 | 0x100 | 0x200  # generators and coroutines: their frames end more than once
@@ -130,27 +131,38 @@ def defined(jit):
 
 
 @seen.guarded
-def launched(jit):
-    """Count a launch before it happens; describe its call's arguments if their signature is new."""
+def launched(jit, args, kwargs):
+    """Count a launch before it happens; describe its call's arguments if their signature is new.
+
+    Returns the launch where it is recorded by itself: then `landed` wants to hear of its end.
+    """
     if not seen.is_open():
-        return
+        return None
     found = seen.STATE.launchers.get(id(jit)) or _launcher(jit)
     if found is None:
-        return
+        return None
     _, kernel, described = found
     seen.STATE.launches += 1
     kernel["launches"] += 1
     if not described:
-        return
+        return None
     if seen.STATE.tool is None:
         _watch_calls()
     call, why = _caller(kernel["file"])
     if call is None:
-        kernel["why"] = why
-        return
+        return launches.begin(jit, kernel, why, args, kwargs)
     if kernel["name"] not in call.kernels:
         call.kernels.append(kernel["name"])
     calls.begin(call)
+    if time.perf_counter() - seen.STATE.written > seen.WRITE_EVERY_SECONDS:
+        seen.write_counts()
+    return None
+
+
+@seen.guarded
+def landed(launch):
+    """Finish a launch that is recorded by itself."""
+    calls.finish(launch, None)
     if time.perf_counter() - seen.STATE.written > seen.WRITE_EVERY_SECONDS:
         seen.write_counts()
 

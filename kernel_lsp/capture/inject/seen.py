@@ -78,18 +78,18 @@ def guarded(function):
 
 
 class SeenFunction:
-    """A function that launches kernels."""
+    """A function that launches kernels, or a kernel that is launched by itself."""
 
     def __init__(self, code):
         self.file, self.name, self.line = code.co_filename, code.co_name, code.co_firstlineno
-        self.signatures = {}
+        self.signatures, self.is_kernel = {}, False
         self.others = Signature(self, None)  # the calls of all signatures beyond the most that are kept
 
     def counts(self):
         """Return its calls and their seconds, in all and by signature, as plain data."""
         kept = list(self.signatures.values())
         return dict(
-            file=self.file, name=self.name, line=self.line,
+            file=self.file, name=self.name, line=self.line, is_kernel=self.is_kernel,
             calls=sum(one.count for one in (*kept, self.others)),
             seconds=sum(one.seconds for one in (*kept, self.others)),
             dropped=self.others.count, signatures={one.number: [one.count, one.seconds] for one in kept},

@@ -37,7 +37,7 @@ def _hook_for(name):
     if name == "torch" and os.environ.get("KERNEL_LSP_EMULATE"):
         return _emulate
     part, function = _WATCHED[name]
-    for needed in ("seen", "calls", "recorder", "events", "hooks"):
+    for needed in ("seen", "calls", "launches", "recorder", "events", "hooks"):
         _part(needed)
     return getattr(_part(part), function)
 
