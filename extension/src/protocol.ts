@@ -295,6 +295,13 @@ export interface KernelResources {
   cliffs: Cliff[];
   /** Hash of its machine code. */
   code: string | null;
+  /** Of tensor memory, that a block allocates; None where it is not known. */
+  tensor_columns: number | null;
+  /**
+   * How many blocks of a multiprocessor find room for their columns at a time, while others wait; None where it is not
+   * known, or nothing is allocated.
+   */
+  tensor_blocks: number | null;
 }
 
 /**

@@ -29,6 +29,7 @@ from kernel_lsp.report.compile import (
     facts_view,
     guessed_folders_view,
     left_by_errors_view,
+    tensor_memory_view,
     without_workload_view,
 )
 from kernel_lsp.report.machine import records_json
@@ -66,8 +67,10 @@ def facts(
         said = dict.fromkeys(d for d in _said_of(found) if d.severity is not Severity.NOTE)
         if said:
             err.print(diagnostics_view(list(said), {str(source.path): source.text}))
-        if any(one.kernels for one in found):
-            out.print(facts_view((one.arch, kernel) for one in found for kernel in one.kernels), crop=False)
+        if kernels := [(one.arch, kernel) for one in found for kernel in one.kernels]:
+            out.print(facts_view(kernels), crop=False)
+            if any(kernel.tensor_columns != 0 for _, kernel in kernels):
+                out.print(tensor_memory_view(kernels), soft_wrap=True)
         if any(one.assumed for one in found):
             out.print(without_workload_view(found[0].assumed, str(source.path)), crop=False)
         if left := left_by_errors(source, found):

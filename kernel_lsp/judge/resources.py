@@ -4,6 +4,7 @@ from math import prod
 
 from kernel_lsp.compiler.machine_code.cubin import kernel_digests
 from kernel_lsp.compiler.machine_code.occupancy import next_cliffs, occupancy
+from kernel_lsp.compiler.ptx.tensor_memory import COLUMNS, allocated_columns
 from kernel_lsp.device.architectures import ARCHITECTURES, BLOCK_THREADS, base_arch
 from kernel_lsp.judge.building import Built
 from kernel_lsp.judge.verdict import KernelResources
@@ -31,6 +32,7 @@ def resources_of(built: Built) -> tuple[KernelResources, ...]:
             cliffs = next_cliffs(binary.arch, kernel.registers, shared, threads, kernel.barriers)
         bounds = kernel.required_threads or kernel.max_threads
         spills = kernel.spill_store_bytes
+        columns = allocated_columns(binary.ptx or "", kernel.entry)
         found.append(
             KernelResources(
                 name=kernel.name,
@@ -48,6 +50,8 @@ def resources_of(built: Built) -> tuple[KernelResources, ...]:
                 max_threads=prod(bounds) if bounds else None,
                 cliffs=cliffs,
                 code=codes.get(kernel.entry),
+                tensor_columns=columns,
+                tensor_blocks=COLUMNS // columns if columns else None,
             )
         )
     return tuple(found)

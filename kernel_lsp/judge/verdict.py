@@ -132,6 +132,9 @@ class KernelResources(Record):
         max_threads: limit on a block by `__launch_bounds__` or Triton's warps, all extents multiplied.
         cliffs: what would raise the occupancy, largest gain first.
         code: hash of its machine code.
+        tensor_columns: of tensor memory, that a block allocates; None where it is not known.
+        tensor_blocks: how many blocks of a multiprocessor find room for their columns at a time, while others wait;
+            None where it is not known, or nothing is allocated.
     """
 
     name: str
@@ -149,6 +152,8 @@ class KernelResources(Record):
     max_threads: int | None = None
     cliffs: tuple[Cliff, ...] = ()
     code: str | None = None
+    tensor_columns: int | None = 0
+    tensor_blocks: int | None = None
 
 
 class ModelServerState(Record):

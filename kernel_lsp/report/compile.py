@@ -10,6 +10,7 @@ from rich.text import Text
 from kernel_lsp.compiler.builds.assumed import Assumed
 from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.compiler.machine_code.occupancy import Cliff, Lever
+from kernel_lsp.compiler.ptx.tensor_memory import COLUMNS
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.report.units import percent_text, size_text
 
@@ -40,6 +41,19 @@ def facts_view(facts: Iterable[tuple[str, KernelResources]]) -> RenderableType:
         titles = titles[:-1]
     kernels = [(name, [row[: len(titles)] for row in rows]) for name, rows in by_name.items()]
     return kernel_table(titles, kernels, left=("Arch", "Limit", "Higher with"))
+
+
+def tensor_memory_view(facts: Iterable[tuple[str, KernelResources]]) -> RenderableType:
+    """Return a line for each kernel that allocates tensor memory: how many columns, and how many blocks have room."""
+    lines: list[Text] = []
+    for arch, kernel in facts:
+        if kernel.tensor_columns is None:
+            lines.append(Text(f"  {kernel.name}, {arch}: allocates tensor memory, how many columns is not known"))
+        elif kernel.tensor_blocks is not None:
+            columns = f"{kernel.tensor_columns} of {COLUMNS} columns of tensor memory"
+            blocks = "1 block" if kernel.tensor_blocks == 1 else f"{kernel.tensor_blocks} blocks"
+            lines.append(Text(f"  {kernel.name}, {arch}: {columns}, room for {blocks} of a multiprocessor at a time"))
+    return Group(*lines)
 
 
 def assumed_view(assumed: Sequence[Assumed], path: str) -> RenderableType:
