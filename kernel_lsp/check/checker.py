@@ -183,6 +183,7 @@ class Checker:
             device=self.device,
             not_built_for=self._not_built,
             guessed_folders=every[0].guessed_folders,
+            built_for=found.examined.built_for,
             seconds=time.perf_counter() - started - found.waited,
         )
 

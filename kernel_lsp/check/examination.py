@@ -9,13 +9,14 @@ from kernel_lsp.check.element_types import unlike_elements
 from kernel_lsp.check.emulated import of_emulator
 from kernel_lsp.check.hints import STACK_BYTES, counter_hints, pipeline_hints, resource_hints
 from kernel_lsp.check.places import kernel_place
-from kernel_lsp.check.record import CheckStep, Examination, OnStep, movable
+from kernel_lsp.check.record import WORKLOAD, CheckStep, Examination, OnStep, movable
 from kernel_lsp.compiler.builds.answers import cached_build
 from kernel_lsp.compiler.builds.assumed import Assumed
 from kernel_lsp.compiler.builds.build import Diagnostic, Severity
 from kernel_lsp.compiler.builds.built import Built
 from kernel_lsp.compiler.ptx.local_memory import entries_with_own_stack
 from kernel_lsp.config.settings import Settings
+from kernel_lsp.device.architectures import base_arch
 from kernel_lsp.device.device import Device
 from kernel_lsp.device.nvml import Gpu
 from kernel_lsp.errors import CannotJudgeError, KernelLspError, RunnerError, WorkloadError
@@ -55,6 +56,7 @@ class _Notes:
     done: set[Needs] = field(default_factory=lambda: {Needs.NOTHING})
     emulation: Emulation | None = None
     lasting: bool = True
+    built_for: str = ""
     unlike: tuple[str, ...] = ()
 
     def add(self, rule: Rule, message: str) -> None:
@@ -97,6 +99,8 @@ async def examine(
             on_step(CheckStep("compiling"))
             built = await builders.build(workload, candidate)
         _take_build(built, notes)
+        if built.arch and base_arch(built.arch) != base_arch(builders.device.arch):
+            notes.built_for = built.arch
         if target is not None and built.ok and run:
             runs_on = [None] if gpu is None else [gpu, None]
             for number, one in enumerate(runs_on):
@@ -119,6 +123,7 @@ async def examine(
             assumed=notes.assumed,
             done=tuple(sorted(notes.done)),
             lasting=notes.lasting,
+            built_for=notes.built_for,
         ),
         notes.emulation,
     )
@@ -231,7 +236,7 @@ async def _rehearse(harness: Harness, notes: _Notes, why: str) -> None:
     draw = await drawing.rehearse_reference(harness)
     findings = Findings()
     run = "inputs and reference run" if harness.target.workload.has_reference else "inputs run"
-    findings.passed("workload", f"its {run}", harness.cases[draw.case])
+    findings.passed(WORKLOAD, f"its {run}", harness.cases[draw.case])
     findings.skipped("run", why)
     notes.checks += findings.checks
 

@@ -44,6 +44,7 @@ def joined(every: Sequence[tuple[str, Examination]]) -> Examination:
         if None in timed
         else tuple(replace(time, case=f"{name}: {time.case}") for name, part in every for time in part.times or ()),
         lasting=all(part.lasting for part in parts),
+        built_for=next(filter(None, (part.built_for for part in parts)), ""),
     )
 
 

@@ -37,6 +37,10 @@ class CaseTime:
     interval: tuple[float, float]
 
 
+WORKLOAD = "workload"
+"""Name of the check of a workload whose kernels are not run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Examination:
     """The result of building, running and emulating one file, before silencing and comparison with a baseline.
@@ -51,6 +55,7 @@ class Examination:
         lasting: True if the same texts always give the same result; False, for one, after a process died.
         emulation: its runs on the emulator, with paths as in `findings`; None without any.
         lines: where the file's lines of code stood, see `source.code_lines`.
+        built_for: see `FileReport`.
     """
 
     findings: tuple[Diagnostic, ...]
@@ -62,6 +67,7 @@ class Examination:
     lasting: bool = True
     emulation: Emulation | None = None
     lines: tuple[int, ...] = ()
+    built_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,7 @@ class FileReport:
     Attributes:
         path: the file.
         language: CUDA or Triton.
-        arch: the architecture it was built for.
+        arch: the architecture it was to be built for.
         kernels: names of its kernels.
         diagnostics: findings with the place in the user's file; `code` is the id of the rule. Errors fail the check.
         silenced: findings that a comment or the settings silence.
@@ -86,6 +92,7 @@ class FileReport:
         device: the model of the GPU that it was checked on; None without one.
         not_built_for: architectures and GPUs that the settings name and that it was not built for.
         guessed_folders: include folders that nobody has named and that headers were found in.
+        built_for: the architecture it was built for instead, as nobody had chosen one and it needs another; else empty.
     """
 
     path: Path
@@ -105,6 +112,7 @@ class FileReport:
     device: str | None = None
     not_built_for: tuple[str, ...] = ()
     guessed_folders: tuple[Path, ...] = ()
+    built_for: str = ""
 
     @property
     def never_launched(self) -> tuple[str, ...]:

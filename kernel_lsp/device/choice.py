@@ -1,6 +1,7 @@
 """Chooses the GPU to use, and the device that candidates are built for: decided here and nowhere else."""
 
 from collections.abc import Container, Sequence
+from dataclasses import replace
 
 from kernel_lsp.device.architectures import base_arch
 from kernel_lsp.device.device import DEFAULT_ARCH, Device, device_named, device_of
@@ -65,7 +66,7 @@ def target_device(gpu: Gpu | None, architectures: Sequence[str]) -> Device:
     devices = [device_named(name) for name in architectures]
     if gpu is not None:
         return device_of(gpu, next((d.arch for d in devices if base_arch(d.arch) == gpu.arch), None))
-    return devices[0] if devices else device_named(DEFAULT_ARCH)
+    return devices[0] if devices else replace(device_named(DEFAULT_ARCH), assumed=True)
 
 
 def find_device(wanted: str | None, architectures: Sequence[str]) -> Device:

@@ -31,6 +31,7 @@ class Device:
         bandwidth: theoretical memory bandwidth, bytes per second.
         bus_bits: width of the memory bus.
         clock_mhz: highest clock of the multiprocessors.
+        assumed: nobody chose it, as there is neither a GPU nor a setting.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Device:
     bandwidth: int
     bus_bits: int
     clock_mhz: int
+    assumed: bool = False
 
     @property
     def limits(self) -> Architecture:

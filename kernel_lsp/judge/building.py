@@ -12,19 +12,22 @@ from pathlib import Path
 
 from kernel_lsp import policy
 from kernel_lsp.compiler.builds.answers import store_build
+from kernel_lsp.compiler.builds.build import Diagnostic
 from kernel_lsp.compiler.builds.built import Built, failed, in_given_terms, with_extensions
 from kernel_lsp.compiler.builds.extension import ExtensionBuild
 from kernel_lsp.compiler.builds.options import BuildOptions
+from kernel_lsp.compiler.cuda.diagnostics import has_errors
+from kernel_lsp.compiler.cuda.refusals import BLACKWELL, needs_blackwell
 from kernel_lsp.compiler.headers.definitions import build_scripts
 from kernel_lsp.compiler.headers.includers import including_files, text_before
 from kernel_lsp.compiler.headers.project import include_folders
 from kernel_lsp.compiler.headers.user import user_headers
-from kernel_lsp.compiler.host.options import definitions, unusual_options
+from kernel_lsp.compiler.host.options import host_texts, unusual_options
 from kernel_lsp.compiler.host.request import ExtensionRequest, cuda_file_request
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.compiler.machine_code.binary import Binary
 from kernel_lsp.config.settings import Settings
-from kernel_lsp.device.device import Device
+from kernel_lsp.device.device import Device, device_named
 from kernel_lsp.errors import CannotJudgeError, RunnerError, WorkloadError
 from kernel_lsp.runner.messages.build import (
     BuildCandidate,
@@ -45,7 +48,6 @@ from kernel_lsp.source.cuda import find_host_functions
 from kernel_lsp.source.files import cuda_part, surroundings
 from kernel_lsp.source.language import source_part
 from kernel_lsp.source.lift_cuda import LiftError, lifted_cuda
-from kernel_lsp.source.modules import in_place
 from kernel_lsp.workload.capture import read_capture
 from kernel_lsp.workload.spec import WorkloadFile
 
@@ -214,13 +216,21 @@ class Builders:
         if candidate.origin == "baseline" and not asked and lasting:
             store_build(self._settings, device, workload, candidate, built)
         if asked:
-            built = replace(
-                with_extensions(built, asked, candidate), host_texts=_host_texts(candidate, answer.requests)
-            )
+            built = replace(with_extensions(built, asked, candidate), host_texts=host_texts(candidate, answer.requests))
         return in_given_terms(built, candidate)
 
     async def _answers(
         self, workload: WorkloadFile | None, candidate: Candidate, device: Device, read: Sequence[Path]
+    ) -> tuple[CandidateBuild, list[ExtensionBuild]]:
+        """Return what `_answers_for` does; for Blackwell if nobody chose a GPU and the code needs its instructions."""
+        first = await self._answers_for(device, workload, candidate, read)
+        if not device.assumed or not needs_blackwell(_said(*first)):
+            return first
+        later = await self._answers_for(device_named(BLACKWELL), workload, candidate, read)
+        return first if has_errors(_said(*later)) else later
+
+    async def _answers_for(
+        self, device: Device, workload: WorkloadFile | None, candidate: Candidate, read: Sequence[Path]
     ) -> tuple[CandidateBuild, list[ExtensionBuild]]:
         """Return the build of a candidate and the builds of the extensions that it asks for."""
         answer = await self._candidate(workload, candidate, device, read)
@@ -373,15 +383,8 @@ def _absolute(file: SourceFile) -> SourceFile:
     return replace(file, path=file.path.absolute())
 
 
-def _host_texts(candidate: Candidate, requests: Sequence[ExtensionRequest]) -> tuple[str, ...]:
-    """Return the texts that a Python file passes to `load_inline` and `load`, on their own lines if possible.
-
-    Below each one stand the macros that options of its build define.
-    """
-    if not source_part(candidate.language).python:
-        return ()
-    texts = [(unit.text, definitions(request)) for request in requests for unit in request.units]
-    return tuple(f"{in_place(candidate.kernel.text, text) or text}\n{macros}" for text, macros in texts)
+def _said(answer: CandidateBuild, asked: Sequence[ExtensionBuild]) -> list[Diagnostic]:
+    return [said for build in (answer.build, *(one.build for one in asked)) for said in build.diagnostics]
 
 
 def _endless(workload: WorkloadFile | None, seconds: float) -> str:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from kernel_lsp.check import FileReport
 from kernel_lsp.check.program import LAUNCHES
+from kernel_lsp.check.record import WORKLOAD
 from kernel_lsp.compiler.builds.build import Severity
 from kernel_lsp.compiler.language import compiler_part
 from kernel_lsp.errors import SourceError
@@ -67,7 +68,7 @@ def summary_view(
     lines += [Text(f"Skipped in {_counted(count, 'file')}: {reason}.", "dim") for reason, count in _alike(reasons)]
     lines += [Text(f"Not read: {error}", "yellow") for error in unread]
     kernels = _counted(sum(len(report.kernels) for report in reports), "kernel")
-    arch = ", ".join(sorted({report.arch for report in reports}))
+    arch = ", ".join(sorted({report.built_for or report.arch for report in reports}))
     bad = sum(not report.ok for report in reports)
     warnings = sum(d.severity is Severity.WARNING for report in reports for d in report.diagnostics)
     silenced = sum(len(report.silenced) for report in reports)
@@ -159,8 +160,8 @@ def _found(report: FileReport) -> list[str]:
 
 
 def _has_run(report: FileReport) -> bool:
-    """Return True if any run of the file was right."""
-    return any(check.status is CheckStatus.PASSED for check in report.checks)
+    """Return True if any run of the file's kernels was right; that its workload runs says nothing of them."""
+    return any(check.status is CheckStatus.PASSED and check.name != WORKLOAD for check in report.checks)
 
 
 def _is_run(check: Check) -> bool:

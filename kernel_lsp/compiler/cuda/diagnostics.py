@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernel_lsp.compiler.builds.build import Diagnostic, Severity
+from kernel_lsp.compiler.cuda.refusals import joined_refusals
 from kernel_lsp.compiler.machine_code.symbols import kernel_name
 from kernel_lsp.compiler.ptx.lines import files_of, frames_of
 
@@ -106,7 +107,7 @@ def parse_diagnostics(
     once: dict[Diagnostic, Diagnostic] = {}
     for diagnostic in found:
         once.setdefault(_apart(diagnostic), diagnostic)
-    return tuple(sorted(once.values(), key=lambda d: _ORDER.index(d.severity)))
+    return tuple(sorted(joined_refusals(tuple(once.values()), path), key=lambda d: _ORDER.index(d.severity)))
 
 
 def _apart(diagnostic: Diagnostic) -> Diagnostic:

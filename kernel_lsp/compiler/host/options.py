@@ -9,6 +9,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from kernel_lsp.compiler.host.request import ExtensionRequest
+from kernel_lsp.source.candidate import Candidate
+from kernel_lsp.source.language import source_part
+from kernel_lsp.source.modules import in_place
 
 _WORDS = r"[\w.,:=+-]*"
 _LIBRARY = (
@@ -63,6 +66,17 @@ def definitions(request: ExtensionRequest) -> str:
     options = (*request.cflags, *request.cuda_cflags)
     matches = map(_DEFINES.fullmatch, dict.fromkeys((*_words(options), *options)))
     return "".join(f"#define {match[1]} {match[2] or ''}\n" for match in matches if match)
+
+
+def host_texts(candidate: Candidate, requests: Sequence[ExtensionRequest]) -> tuple[str, ...]:
+    """Return the texts that a Python file passes to `load_inline` and `load`, on their own lines if possible.
+
+    Below each one stand the macros that options of its build define.
+    """
+    if not source_part(candidate.language).python:
+        return ()
+    texts = [(unit.text, definitions(request)) for request in requests for unit in request.units]
+    return tuple(f"{in_place(candidate.kernel.text, text) or text}\n{macros}" for text, macros in texts)
 
 
 def _others(options: Sequence[str], known: re.Pattern[str]) -> Iterator[str]:

@@ -113,12 +113,22 @@ def test_the_assemblers_own_words_stand_at_the_line_of_the_source(compiled: Any,
     }
 
 
-def test_what_another_architecture_alone_has_is_refused_in_ptxas_words(tmp_path: Path) -> None:
-    text = '__global__ void k() {\n    asm volatile("tcgen05.fence::before_thread_sync;");\n}\n'
+def test_what_blackwell_alone_has_is_one_error_at_its_first_line(tmp_path: Path) -> None:
+    text = (
+        '__global__ void k() {\n    asm volatile("tcgen05.fence::before_thread_sync;");\n'
+        '    asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;");\n}\n'
+    )
     build = build_cuda(SourceFile(tmp_path / "k.cu", text), "sm_90")
     assert build.binary is None
     (error,) = (d for d in build.diagnostics if d.severity is Severity.ERROR)
     assert (error.line, "tcgen05.fence" in error.message, "'sm_90a'" in error.message) == (2, True, True)
+
+
+def test_qualifiers_of_a_refused_instruction_are_not_refused_again() -> None:
+    said = "ptxas x.ptx, line {}; error   : {} not supported on .target 'sm_100a'\n"
+    log = said.format(1, "Feature '.x'") + said.format(2, "Feature '.y'") + said.format(2, "Instruction 'wgmma.y'")
+    found = parse_diagnostics(log, "k.cu", ".x\nwgmma.y\n")
+    assert [(one.line, one.message.split("'")[1]) for one in found] == [(1, ".x"), (2, "wgmma.y")]
 
 
 def test_without_the_ptx_the_quoted_word_tells_the_line() -> None:
@@ -141,3 +151,10 @@ def test_a_gpu_does_not_overrule_its_own_target() -> None:
     assert target_device(gpu, Settings(arch=["sm_100a"]).arch).arch == "sm_90"
     assert target_device(gpu, Settings().arch).arch == "sm_90"
     assert target_device(None, Settings(arch=["sm_100a"]).arch).arch == "sm_100a"
+
+
+def test_only_a_device_that_nobody_chose_is_assumed() -> None:
+    gpu = Gpu(0, "GPU-0", "H100", "sm_90", "580.0", 1 << 36)
+    assert target_device(None, ()).assumed
+    assert not target_device(None, ("sm_90",)).assumed
+    assert not target_device(gpu, ()).assumed
