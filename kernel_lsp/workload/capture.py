@@ -253,7 +253,7 @@ def _form(described: Described) -> object:
 
 
 def is_unset(described: Described) -> bool:
-    """Return True for a tensor of NaNs alone, as memory is on the emulator before anything is written to it."""
+    """Return True for a tensor of NaNs alone, as unwritten memory is on the emulator."""
     return described.get("nan") == 1.0
 
 

@@ -130,7 +130,7 @@ def bind_captured(text: str, path: Path) -> Callable[..., tuple[object, ...]]:
 def _called(module: ModuleType, capture: Capture, name: str) -> Callable[..., object]:
     """Return the captured function of a module; of a kernel a function that launches it with the grid it is given.
 
-    What an autotuner or heuristics chose is among the kernel's arguments, so that these are passed by.
+    The choices of an autotuner or of heuristics are among the kernel's arguments, so that these are passed by.
     """
     function: Any = _function_of(module, name)
     while capture.is_kernel and type(function).__name__ in CHOOSERS:

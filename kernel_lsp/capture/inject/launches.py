@@ -1,6 +1,6 @@
-"""Launches of Triton kernels that no function of the kernel's own file makes for others to call: each by itself.
+"""Records launches of Triton kernels by themselves, where no function of the kernel's own file makes them.
 
-What such a launch is given is recorded as a function's arguments are, with its grid and its options among them.
+The arguments of such a launch are recorded as a function's are, with its grid and its options among them.
 """
 
 import _kernel_lsp_calls as calls

@@ -23,7 +23,7 @@ def part(name):
     spec.loader.exec_module(module)
     return module
 
-seen, calls, recorder = map(part, ("seen", "calls", "recorder"))
+seen, calls, _, recorder = map(part, ("seen", "calls", "launches", "recorder"))
 finished = []
 calls.finish = lambda call, value: finished.append((call.code.co_name, dict(call.values), value))
 seen.STATE.files[__file__] = ""
