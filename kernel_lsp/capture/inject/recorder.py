@@ -42,12 +42,11 @@ def _entered(code, frame):
 @seen.guarded
 def _left(code, returned, whole):
     begun = seen.LOCAL.here.calls
-    at = len(begun) - 1
-    while at >= 0 and begun[at].code is not code:
-        at -= 1
-    if at >= 0:
-        call = begun[at]
-        del begun[at:]
+    if begun and begun[-1].code is not code:  # above it are calls whose end nobody told of
+        at = max((at for at, call in enumerate(begun) if call.code is code), default=len(begun))
+        del begun[at + 1 :]
+    if begun and begun[-1].code is code:
+        call = begun.pop()
         if whole:
             calls.finish(call, returned)
 
@@ -146,14 +145,18 @@ def launched(jit, args, kwargs):
     kernel["launches"] += 1
     if not described:
         return None
-    if seen.STATE.tool is None:
-        _watch_calls()
-    call, why = _caller(kernel["file"])
-    if call is None:
-        return launches.begin(jit, kernel, why, args, kwargs)
-    if kernel["name"] not in call.kernels:
-        call.kernels.append(kernel["name"])
-    calls.begin(call)
+    begun = seen.LOCAL.here.calls
+    if begun and begun[-1].known is not None and begun[-1].code.co_filename == kernel["file"]:
+        begun[-1].record = begun[-1].known  # as most launches: of such a call nothing is described any more
+    else:
+        if seen.STATE.tool is None:
+            _watch_calls()
+        call, why = _caller(kernel["file"])
+        if call is None:
+            return launches.begin(jit, kernel, why, args, kwargs)
+        if kernel["name"] not in call.kernels:
+            call.kernels.append(kernel["name"])
+        calls.begin(call)
     if time.perf_counter() - seen.STATE.written > seen.WRITE_EVERY_SECONDS:
         seen.write_counts()
     return None
