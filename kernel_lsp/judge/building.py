@@ -390,7 +390,8 @@ def _said(answer: CandidateBuild, asked: Sequence[ExtensionBuild]) -> list[Diagn
 def _endless(workload: WorkloadFile | None, seconds: float) -> str:
     """Return what is wrong with a build that was ended after so many seconds, and what to do."""
     if workload is None:
-        return f"it was not compiled within {seconds:.0f} s: move some of its kernels to a file of their own"
+        said = f"it was not compiled within {seconds:.0f} s"
+        return f"{said}: leave out headers that no kernel needs, or move some kernels to a file of their own"
     names = "the constructor and `forward`" if workload.problem else "`inputs` and `launch`"
     return (
         f"it was not built within {seconds:.0f} s. Either the compiler is slow, or {names} in "

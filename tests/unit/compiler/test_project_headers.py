@@ -169,6 +169,11 @@ template <typename T> __device__ T all"""
 def test_what_pytorchs_headers_have_for_device_code_is_known_without_them(tmp_path: Path) -> None:
     build = build_cuda(SourceFile(tmp_path / "k.cu", OF_PYTORCH), "sm_90", ["k<float>", "k<at::Half>"])
     assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
+    sums = OF_PYTORCH.replace("gpuAtomicAdd((float*)x, std::", "gpuAtomicAdd(x, T(std::").replace(
+        "all(most));", "all(most)));"
+    )
+    build = build_cuda(SourceFile(tmp_path / "k.cu", sums), "sm_90", ["k<at::Half>", "k<at::BFloat16>"])
+    assert (build.way, build.binary is not None) == ("nvrtc", True), build.log
     own = OF_PYTORCH.replace("template <typename T> __device__ T all", OWN)
     own = own.replace("C10_LAUNCH_BOUNDS_1(256)", "").replace("gpuAtomicAdd", "atomicAdd")
     build = build_cuda(SourceFile(tmp_path / "k.cu", own), "sm_90", ["k<float>"])

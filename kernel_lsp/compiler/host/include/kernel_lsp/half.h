@@ -107,6 +107,14 @@ struct alignas(2) BFloat16 {
   KERNEL_LSP_BOTH bool operator>(const type& a, const type& b) { return float(a) > float(b); }
 KERNEL_LSP_OPERATORS(Half)
 KERNEL_LSP_OPERATORS(BFloat16)
+#if defined(__CUDACC__) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800)  // which `gpuAtomicAdd` looks for
+__device__ __forceinline__ Half atomicAdd(Half* address, Half value) {
+  return ::atomicAdd(reinterpret_cast<__half*>(address), __half(value));
+}
+__device__ __forceinline__ BFloat16 atomicAdd(BFloat16* address, BFloat16 value) {
+  return ::atomicAdd(reinterpret_cast<__nv_bfloat16*>(address), static_cast<__nv_bfloat16>(value));
+}
+#endif
 #undef KERNEL_LSP_OPERATORS
 #undef KERNEL_LSP_OPERATOR
 #ifndef __CUDACC__
