@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kernel_lsp.emulate.counters import SECTOR, Site
 from kernel_lsp.emulate.errors import Unfinished
 from kernel_lsp.emulate.memory import Buffer, Unwritten
-from kernel_lsp.emulate.races import Issue
+from kernel_lsp.emulate.races import Conflict, Issue
 from kernel_lsp.emulate.stage_reports import agent_race
 
 if TYPE_CHECKING:
@@ -88,7 +88,36 @@ def write_global(resident: Resident, addresses: Array, wanted: Array | None, dat
         valid = buffer.valid_view(kind)
         if valid is not None:
             valid[where] = kind.type(256**kind.itemsize - 1)
+        if resident.check:
+            _tell_overwritten(resident, buffer, at, chosen, kind.itemsize, view[where] != data[chosen], copiers)
     _count(copiers.site, addresses.shape, kind.itemsize, "store")
+
+
+def _tell_overwritten(
+    resident: Resident, buffer: Buffer, offsets: Array, chosen: Array, size: int, lost: Array, copiers: Copiers
+) -> None:
+    """Report copies of different blocks that store other values to one place at once.
+
+    Args:
+        resident: the blocks.
+        buffer: the memory.
+        offsets: of the elements in it (threads, elements).
+        chosen: those of them that were stored.
+        size: of an element, in bytes.
+        lost: for each one chosen, True if memory does not hold what was stored there.
+        copiers: the threads.
+    """
+    if not lost.any():
+        return
+    threads = np.broadcast_to(np.arange(len(copiers.owners))[:, None], offsets.shape)[chosen]
+    places, blocks = offsets[chosen], resident.geometry.numbers[copiers.owners[threads]]
+    first = int(lost.argmax())
+    last = int(np.flatnonzero(places == places[first])[-1])
+    if blocks[first] != blocks[last]:
+        conflict = Conflict(first, "write", copiers.site.index, int(blocks[last]), int(np.count_nonzero(lost)))
+        place = int(copiers.owners[threads[first]]), int(copiers.columns[threads[first]])
+        address = buffer.base + int(places[first])
+        resident.reports.global_race_at(buffer, address, conflict, size, copiers.site, "write", place)
 
 
 def update_global(

@@ -337,6 +337,6 @@ def test_a_build_that_does_not_end_says_what_may_be_the_cause(path, tmp_path, mo
         assert found.code == "KL001"
         assert "`inputs` and `launch` in scale_workload.py do not come to an end" in found.message
         workload.unlink()
-        assert "s: move some of its kernels" in check(path).diagnostics[-1].message
+        assert "move some kernels to a file of their own" in check(path).diagnostics[-1].message
 
     checking(tmp_path, steps)

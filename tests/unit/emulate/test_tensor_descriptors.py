@@ -15,6 +15,7 @@ from kernel_lsp.runner.workers.emulator import Emulator  # noqa: E402
 from kernel_lsp.workload.execute import load_module  # noqa: E402
 
 MATMUL = Path(__file__).parents[3] / "examples" / "gluon" / "matmul.py"
+ATTENTION = Path(__file__).parents[3] / "examples" / "triton" / "attention_descriptors.py"
 DESCRIBED = """
 import torch
 import triton
@@ -121,3 +122,32 @@ def test_a_triton_product_through_tensor_descriptors_is_right(tmp_path: Path, de
     assert found == set()
     assert all("is other code from sm_90 on" in reason for reason in refused)
     assert refused
+
+
+def attend(text: str, path: Path) -> tuple[float, set[tuple[str, int]]]:
+    """The largest error of the attention of a file, on sequences off every block size, and what was found."""
+    q, k, v = (torch.randn(1, 2, 135, 16, generator=torch.Generator().manual_seed(seed)).half() for seed in range(3))
+    out, found, _ = emulated(text, path, lambda module: module.attention(q, k, v, BLOCK_M=64, BLOCK_N=64))
+    right = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=True)
+    return float((out.double() - right).abs().max()), found
+
+
+def test_attention_by_tensor_descriptors_is_right():
+    error, found = attend(ATTENTION.read_text(), ATTENTION)
+    assert error < 2e-3
+    assert found == set()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "kind"),
+    [
+        ("o_desc.store([head, first_row, 0]", "o_desc.store([head, 0, 0]", "global-race"),
+        ("o_desc.store([head, first_row, 0]", "o_desc.store([head, first_row - BLOCK_M, 0]", "out-of-bounds"),
+    ],
+    ids=["one-block-for-all", "before-the-first"],
+)
+def test_a_bug_in_attention_by_tensor_descriptors_is_found(tmp_path: Path, right: str, wrong: str, kind: str):
+    text, path = ATTENTION.read_text().replace(right, wrong), tmp_path / "attention_descriptors.py"
+    path.write_text(text)
+    (line,) = [number for number, each in enumerate(text.splitlines(), 1) if "o_desc.store(" in each]
+    assert (kind, line) in attend(text, path)[1]

@@ -21,6 +21,7 @@ CAPABILITIES = ("80", "90", "120")
 # Off every block size, and small enough for the interpreter, where the odd cases of the workloads are made for a GPU.
 ODD_CASES = {
     "attention": {"batch": 1, "heads": 2, "seq_len": 205, "dim": 32},
+    "attention_descriptors": {"batch": 1, "heads": 2, "seq_len": 205, "dim": 32},
     "cross_entropy": {"tokens": 3, "vocab": 5021},
     "cross_entropy_training": {"tokens": 5, "vocab": 2501, "factor": 0.5},
     "layernorm": {"tokens": 3, "hidden": 2500},
@@ -109,7 +110,10 @@ def test_importing_an_example_runs_nothing(path: Path):
     for file in {path, workload_of(path).source.path}:
         tree = ast.parse(file.read_text(encoding="utf-8"))
         assert ast.get_docstring(tree)
-        assert all(isinstance(node, ast.Import | ast.FunctionDef | ast.ClassDef | ast.Assign) for node in tree.body[1:])
+        assert all(
+            isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef | ast.Assign)
+            for node in tree.body[1:]
+        )
 
 
 @a_quick_example
