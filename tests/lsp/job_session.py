@@ -194,7 +194,7 @@ async def editor(
         )
         yield session
         if ends_well:
-            await asyncio.wait_for(client.shutdown_session(), 10)
+            await asyncio.wait_for(client.shutdown_session(), 30)  # on a busy machine its workers take some seconds
     finally:
         with contextlib.suppress(Exception):
             await asyncio.wait_for(client.stop(), 5)

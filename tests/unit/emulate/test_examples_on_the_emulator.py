@@ -43,8 +43,8 @@ def checked(request):
         return check_files(*sorted(paths))
 
 
-def test_there_are_thirty_one_examples():
-    assert len(ALL) == 31
+def test_there_are_thirty_two_examples():
+    assert len(ALL) == 32
 
 
 @pytest.mark.parametrize("path", told(ALL, QUICK))
