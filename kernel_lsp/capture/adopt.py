@@ -134,15 +134,16 @@ def _made(name: str, described: Described) -> str:
 def _launch(capture: Capture, case: CapturedCase) -> list[str]:
     named = is_python(Path(capture.kernel))  # a binding may have no names
     given = ", ".join(
-        f"{name}={_given(name, one)}" if named else _given(name, one) for name, one in case.arguments.items()
+        f"{name}={_given(name, one)}" if named else _given(name, one)
+        for name, one in case.arguments.items()
+        if not (capture.is_kernel and name == GRID)
     )
     if capture.is_kernel:
-        arguments = ", ".join(f"{name}={_given(name, one)}" for name, one in case.arguments.items() if name != GRID)
         return [
             f"kernel = module.{capture.function}",
             f"while type(kernel).__name__ in {CHOOSERS}:  # what they chose is among the arguments",
             "    kernel = kernel.fn",
-            f"kernel[{_given(GRID, case.arguments[GRID])}]({arguments})",
+            f"kernel[{_given(GRID, case.arguments[GRID])}]({given})",
             f"return {_tuple(list(capture.mutated))}",
         ]
     if (alone := capture.launched) is not None:

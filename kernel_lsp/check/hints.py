@@ -102,8 +102,7 @@ def pipeline_hints(
     found: list[Diagnostic] = []
     totals = [total for run in runs for total in run.totals]
     for name in dict.fromkeys(base_name(total.kernel) for total in totals):
-        of_it = [total for total in totals if base_name(total.kernel) == name]
-        pipeline = pipeline_of(of_it, [one for one in resources if base_name(one.name) == name], device)
+        pipeline = pipeline_of(name, totals, resources, device)
         lines = [ring.line for ring in pipeline.rings if Path(ring.path).resolve() == source.path.resolve()]
         if lines and pipeline.is_shallow:
             column, end = line_place(source.text, lines[0])

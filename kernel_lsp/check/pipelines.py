@@ -5,12 +5,13 @@ Understanding Latency Hiding on GPUs, EECS-2016-143, UC Berkeley, chapter 4). Th
 emulator saw announced to mbarriers.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kernel_lsp.device.device import Device
 from kernel_lsp.judge.verdict import KernelResources
 from kernel_lsp.runner.emulated import FilledRing, KernelTotals, WarpRegisters
+from kernel_lsp.source.kernel import base_name
 
 LATENCY_SECONDS = 1e-6
 """Time in which a busy memory answers. Chosen: above that of a single load (Luo et al., arXiv 2402.13499)."""
@@ -60,20 +61,25 @@ class Pipeline:
         return self.refilled and 0 < self.flight_bytes < self.wanted_bytes / 2 and self.further_stages > 0
 
 
-def pipeline_of(totals: Sequence[KernelTotals], resources: Iterable[KernelResources], device: Device) -> Pipeline:
+def pipeline_of(
+    kernel: str, everyone: Iterable[KernelTotals], resources: Iterable[KernelResources], device: Device
+) -> Pipeline:
     """Return the pipeline of one kernel.
 
     Args:
-        totals: of the kernel, one for each emulated run.
-        resources: of its instances; the one with most shared memory counts.
+        kernel: its name, without template arguments.
+        everyone: of all kernels, one for each emulated run.
+        resources: of all instances; that of the kernel with most shared memory counts.
         device: the GPU.
     """
+    totals = [total for total in everyone if base_name(total.kernel) == kernel]
     rings: dict[tuple[str, int], FilledRing] = {}
     for ring in (ring for total in totals for ring in total.rings):
         known = rings.get((ring.path, ring.line))
         deepest = max(filter(None, (known, ring)), key=lambda one: one.stages * one.stage_bytes)
         rings[ring.path, ring.line] = deepest
-    most = max(resources, key=lambda one: one.shared_bytes, default=None)
+    own = (one for one in resources if base_name(one.name) == kernel)
+    most = max(own, key=lambda one: one.shared_bytes, default=None)
     limits, resident, spare = device.limits, 0, 0
     if most is not None and most.occupancy and most.threads:
         resident = max(1, round(most.occupancy * limits.threads / most.threads))

@@ -21,7 +21,6 @@ from kernel_lsp.check.sampled import LineKey
 from kernel_lsp.device.device import Device
 from kernel_lsp.judge.emulation import EmulatedRun
 from kernel_lsp.rules.correctness import BROKEN_WORKLOAD
-from kernel_lsp.runner.emulated import KernelTotals
 from kernel_lsp.source.kernel import base_name
 
 LEAST_SHARE = 0.03
@@ -168,13 +167,8 @@ def _kernels(
         lines = tuple(_lines(path, text, *found))
         samples = sum(line.samples for line in lines)
         counted = launches[kernel], blocks[kernel], lines, samples, times.get(kernel, 0.0)
-        yield KernelProfile(kernel, *counted, _pipeline(kernel, totals, report, device))
-
-
-def _pipeline(kernel: str, totals: Sequence[KernelTotals], report: FileReport, device: Device) -> Pipeline | None:
-    of_it = [total for total in totals if base_name(total.kernel) == kernel]
-    found = pipeline_of(of_it, [one for one in report.resources if base_name(one.name) == kernel], device)
-    return found if found.rings or found.registers else None
+        pipeline = pipeline_of(kernel, totals, report.resources, device)
+        yield KernelProfile(kernel, *counted, pipeline if pipeline.rings or pipeline.registers else None)
 
 
 def _dearest(path: Path, kernel: KernelPrices) -> dict[LineKey, LinePrice]:

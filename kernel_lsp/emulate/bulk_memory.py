@@ -109,8 +109,8 @@ def _tell_overwritten(
     """
     if not lost.any():
         return
-    threads = np.broadcast_to(np.arange(len(copiers.owners))[:, None], offsets.shape)[chosen]
-    places, blocks = offsets[chosen], resident.geometry.numbers[copiers.owners[threads]]
+    threads, blocks = _copiers_of(resident, chosen, copiers)
+    places = offsets[chosen]
     first = int(lost.argmax())
     last = int(np.flatnonzero(places == places[first])[-1])
     if blocks[first] != blocks[last]:
@@ -178,6 +178,12 @@ def _buffers(
     return found
 
 
+def _copiers_of(resident: Resident, chosen: Array, copiers: Copiers) -> tuple[Array, Array]:
+    """Return for each of the elements (threads, elements) that are chosen its copier's index, and that one's block."""
+    threads = np.nonzero(chosen)[0]
+    return threads, resident.geometry.numbers[copiers.owners[threads]]
+
+
 def _follow(
     resident: Resident,
     buffer: Buffer,
@@ -193,8 +199,8 @@ def _follow(
         return
     shadow = resident.global_shadow
     grains = (offsets[chosen] // shadow.grain)[:, None] + np.arange(max(1, size // shadow.grain))
-    threads = np.broadcast_to(np.arange(len(copiers.owners))[:, None], offsets.shape)[chosen]
-    blocks = resident.geometry.numbers[copiers.owners[threads]][:, None]
+    threads, blocks = _copiers_of(resident, chosen, copiers)
+    blocks = blocks[:, None]
     if access == "atomic":
         conflict = shadow.atomic(buffer, grains, blocks, grains.shape, copiers.site.index)
     elif data is None:

@@ -78,7 +78,7 @@ def register_shares(sites: list[Site]) -> tuple[RegisterShare, ...]:
     """Return what `setmaxnreg` gave to warps in a launch, by place and number of registers."""
     found: dict[tuple[Location | None, int], int] = {}
     for site in sites:
-        if site.instruction.parts[0] == "setmaxnreg" and (warps := site.counters.instructions):
+        if site.instruction.opcode.startswith("setmaxnreg.") and (warps := site.counters.instructions):
             (count,) = site.instruction.operands
             assert isinstance(count, Immediate), "the ISA takes no register there"
             key = site.place, count.bits

@@ -12,7 +12,6 @@ import inspect
 import os
 import re
 import sys
-import time
 import types
 
 import _kernel_lsp_calls as calls
@@ -187,8 +186,7 @@ def _entered(place, parameters, args, kwargs):
         (file, name), dict(file=file, name=name, line=place.co_firstlineno, launches=0, why=place.why)
     )
     kernel["launches"] += 1
-    if time.perf_counter() - state.written > seen.WRITE_EVERY_SECONDS:
-        seen.write_counts()
+    seen.write_counts_when_due()
     if place.why or (state.only and not any(part in name for part in state.only)):
         return None
     values = _named(parameters, args, kwargs)

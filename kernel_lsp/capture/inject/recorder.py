@@ -9,7 +9,6 @@ import dis
 import os
 import sys
 import threading
-import time
 
 import _kernel_lsp_calls as calls
 import _kernel_lsp_launches as launches
@@ -157,8 +156,7 @@ def launched(jit, args, kwargs):
         if kernel["name"] not in call.kernels:
             call.kernels.append(kernel["name"])
         calls.begin(call)
-    if time.perf_counter() - seen.STATE.written > seen.WRITE_EVERY_SECONDS:
-        seen.write_counts()
+    seen.write_counts_when_due()
     return None
 
 
@@ -166,8 +164,7 @@ def launched(jit, args, kwargs):
 def landed(launch):
     """Finish a launch that is recorded by itself."""
     calls.finish(launch, None)
-    if time.perf_counter() - seen.STATE.written > seen.WRITE_EVERY_SECONDS:
-        seen.write_counts()
+    seen.write_counts_when_due()
 
 
 def _launcher(jit):
@@ -267,8 +264,7 @@ def generated(tuner):
     name = (getattr(tuner, "inductor_meta", None) or {}).get("kernel_name") or getattr(tuner.fn, "__name__", "?")
     kernel = seen.STATE.generated.setdefault(name, dict(name=name, launches=0))
     kernel["launches"] += 1
-    if time.perf_counter() - seen.STATE.written > seen.WRITE_EVERY_SECONDS:
-        seen.write_counts()
+    seen.write_counts_when_due()
 
 
 def at_end():

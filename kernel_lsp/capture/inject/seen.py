@@ -12,7 +12,7 @@ import threading
 import time
 
 MOST_ERRORS = 3
-WRITE_EVERY_SECONDS = 1.0
+_WRITE_EVERY_SECONDS = 1.0
 _lock = threading.RLock()
 
 
@@ -127,6 +127,12 @@ def line(document):
         path = os.path.join(STATE.folder, f"{STATE.process}.jsonl")
         with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps(document) + "\n")
+
+
+def write_counts_when_due():
+    """Write all counts so far, unless that was done just before: a program that is killed loses no more than that."""
+    if time.perf_counter() - STATE.written > _WRITE_EVERY_SECONDS:
+        write_counts()
 
 
 def write_counts():

@@ -49,7 +49,7 @@ def resources(shared_kib: float, threads: int = 384) -> KernelResources:
 
 
 def pipeline(*rings: FilledRing, shared_kib: float, blocks: int = 4) -> Pipeline:
-    return pipeline_of([totals(*rings, blocks=blocks)], [resources(shared_kib)], H200)
+    return pipeline_of("f", [totals(*rings, blocks=blocks)], [resources(shared_kib)], H200)
 
 
 def test_bytes_in_flight_are_those_of_all_rings_and_resident_blocks() -> None:
@@ -97,7 +97,7 @@ def test_a_ring_in_another_file_gives_no_hint() -> None:
 
 def test_registers_of_warps_are_said() -> None:
     given = (WarpRegisters(str(PATH), 2, 40, 4), WarpRegisters(str(PATH), 3, 232, 8))
-    found = pipeline_of([totals(registers=given)], [resources(100)], H200)
+    found = pipeline_of("f", [totals(registers=given)], [resources(100)], H200)
     assert pipeline_sentences(found) == [
         "Registers of warps: 40 a thread from line 2 on, of others 232 a thread from line 3 on."
     ]
